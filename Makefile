@@ -1,0 +1,81 @@
+# viewkit: `make help` lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+VIEWKIT := $(BIN)/viewkit
+CONSTRAINTS ?= constraints.txt
+
+DEMO ?= demo
+CONFIG ?=
+LABELS ?= none
+PIPELINE_CONFIG := $(if $(CONFIG),--config $(CONFIG))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check format docs pipeline bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready  ## make a virtual environment and install viewkit with everything it needs (5.5 GB)
+
+$(VENV)/.ready: pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[dev]'
+	@touch $@
+
+demo: setup  ## run the whole chain on photographs that ship with scikit-image; ends with a table and a page
+	$(VIEWKIT) pack demo:train $(DEMO)/train
+	$(VIEWKIT) pack demo:test $(DEMO)/test
+	$(VIEWKIT) estimator $(DEMO)/train --config docs/demo.toml
+	$(VIEWKIT) generate $(DEMO)/train --config docs/demo.toml
+	$(VIEWKIT) histograms $(DEMO)/train --config docs/demo.toml
+	$(VIEWKIT) score $(DEMO)/train --config docs/demo.toml
+	$(VIEWKIT) pretrain $(DEMO)/train --name random --config docs/demo.toml
+	$(VIEWKIT) pretrain $(DEMO)/train --name vs2fi --config docs/demo.toml --select vs2fi
+	$(VIEWKIT) pretrain $(DEMO)/train --name generated --config docs/demo.toml --alpha 1
+	for run in random vs2fi generated; do \
+	  $(VIEWKIT) evaluate $(DEMO)/train/runs/$$run $(DEMO)/test --config docs/demo.toml || exit $$?; \
+	done
+	$(VIEWKIT) report $(DEMO)/train
+
+test: setup  ## run the tests (under three minutes on two cores)
+	$(BIN)/python -m pytest -m 'not slow and not gpu' -q
+
+test-all: setup  ## run the slow tests too
+	$(BIN)/python -m pytest -m 'not gpu' -q
+
+check: setup  ## lint, formatting, types, and whether the generated docs are fresh
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@mkdir -p build/typing/viewkit
+	@for package in cli pipelines shards; do ln -sfn ../../../$$package build/typing/viewkit/$$package; done
+	MYPYPATH=build/typing $(BIN)/mypy -p viewkit
+	$(BIN)/python -m viewkit.cli.reference --check docs
+
+format: setup  ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: setup  ## write the generated pages, docs/cli.md and docs/columns.md
+	$(BIN)/python -m viewkit.cli.reference docs
+
+pipeline: setup  ## all stages on your images: make pipeline DATA=folder OUT=dataset [CONFIG=file.toml] [LABELS=folders]
+	@test -n "$(DATA)" || { echo "error: DATA is not set; use make pipeline DATA=folder OUT=dataset"; exit 2; }
+	@test -n "$(OUT)" || { echo "error: OUT is not set; use make pipeline DATA=folder OUT=dataset"; exit 2; }
+	$(VIEWKIT) pack '$(DATA)' '$(OUT)' --labels $(LABELS) $(PIPELINE_CONFIG)
+	$(VIEWKIT) estimator '$(OUT)' $(PIPELINE_CONFIG)
+	$(VIEWKIT) generate '$(OUT)' $(PIPELINE_CONFIG)
+	$(VIEWKIT) histograms '$(OUT)' $(PIPELINE_CONFIG)
+	$(VIEWKIT) score '$(OUT)' $(PIPELINE_CONFIG)
+	$(VIEWKIT) pretrain '$(OUT)' --name vs2fi --select vs2fi $(PIPELINE_CONFIG)
+	$(VIEWKIT) report '$(OUT)' $(PIPELINE_CONFIG)
+
+bench: setup  ## measure ours against the peers, every program that fits this machine
+	@for program in startup shards views score generate train_step; do \
+	  test -f benchmarks/$$program.py || continue; \
+	  echo "== benchmarks/$$program.py"; $(BIN)/python benchmarks/$$program.py || exit $$?; \
+	done
+
+clean:  ## delete the demo, the build and the caches; the virtual environment stays
+	rm -rf $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -1,0 +1,5 @@
+"""`python -m viewkit.cli` is `viewkit`."""
+
+from viewkit.cli.main import main
+
+main()

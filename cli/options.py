@@ -1,0 +1,152 @@
+"""Commands made from config dataclasses: names, defaults and help live there and nowhere else.
+
+`--config FILE.toml` gives values, options given on the command line override them, the dataclass has the rest.
+"""
+
+import inspect
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from viewkit.pipelines.config import Field, fields_of, make_config
+from viewkit.shards.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A location: what a command works on. Never part of a config, so it never counts for an identity."""
+
+    name: str
+    help: str
+    kind: type = str
+    option: bool = False
+    default: str | None = None
+
+
+def option_name(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def default_text(field: Field) -> str:
+    """The default as help shows it."""
+    if field.required:
+        return "needed"
+    if field.kind is bool:
+        return "on" if field.default else "off"
+    return "none" if field.default is None else str(field.default)
+
+
+def _parameter(field: Field) -> inspect.Parameter:
+    kind: Any = Literal[field.choices] if field.choices else field.kind
+    names = [option_name(field.name)]
+    if field.kind is bool:
+        names = [f"{names[0]}/--no-{names[0][2:]}"]
+    option = typer.Option(*names, help=f"{field.help} [{default_text(field)}]", show_default=False)
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+    )
+
+
+def _location(argument: Argument) -> inspect.Parameter:
+    if argument.option:
+        info: Any = typer.Option(option_name(argument.name), help=argument.help, show_default=argument.default or False)
+    else:
+        info = typer.Argument(help=argument.help, metavar=argument.name.upper(), show_default=False)
+    needed = not argument.option
+    return inspect.Parameter(
+        argument.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if needed else argument.default,
+        annotation=Annotated[argument.kind if needed else argument.kind | None, info],
+    )
+
+
+CONFIG_FILE = inspect.Parameter(
+    "config",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            help="TOML file with values for these options, or a table of them for every command",
+            show_default=False,
+        ),
+    ],
+)
+
+
+def flag(name: str, text: str) -> inspect.Parameter:
+    """A switch that is off unless given."""
+    info = typer.Option(option_name(name), help=text, show_default=False)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info])
+
+
+def command(
+    name: str,
+    doc: str,
+    arguments: Sequence[Argument],
+    configs: Sequence[type],
+    flags: Sequence[inspect.Parameter],
+    body: Callable[[dict[str, Any], list[Any], dict[str, bool]], None],
+) -> Callable[..., None]:
+    """A function whose signature is the command line; it calls ``body(locations, config objects, flags)``.
+
+    Configs may share fields (``seed``): the option then goes to each of them.
+    """
+    fields = {field.name: field for config in configs for field in fields_of(config)}
+    parameters = [
+        *(_location(argument) for argument in arguments if not argument.option),
+        *(_location(argument) for argument in arguments if argument.option),
+        CONFIG_FILE,
+        *(_parameter(field) for field in fields.values()),
+        *flags,
+    ]
+
+    def run(**given: Any) -> None:
+        from_file = read_toml(given["config"], name, set(fields)) if given["config"] else {}
+        options = {field: given[field] for field in fields if given[field] is not None}
+        values = {**from_file, **options}
+        made: list[Any] = [make_config(config, _of(config, values), f"viewkit {name}") for config in configs]
+        locations = {argument.name: given[argument.name] for argument in arguments}
+        body(locations, made, {each.name: given[each.name] for each in flags})
+
+    run.__name__ = name
+    run.__doc__ = doc
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _of(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: values[field.name] for field in fields_of(config) if field.name in values}
+
+
+def read_toml(path: Path, command_name: str, known: set[str]) -> dict[str, Any]:
+    """Values for one command from a TOML file: a flat one, or one with a table for every command.
+
+    Raises `ConfigError` for an unknown name, values beside tables, or a file that is no TOML.
+    """
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"--config {path}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path}: not a TOML file ({error})") from error
+    tables = {name for name, value in values.items() if isinstance(value, dict)}
+    if tables and tables != set(values):
+        stray = sorted(set(values) - tables)[0]
+        raise ConfigError(
+            f"--config {path}: '{stray}' stands outside the tables; move it into one, e.g. [{command_name}]"
+        )
+    where = f"--config {path}" + (f": [{command_name}]" if tables else "")
+    chosen = values.get(command_name, {}) if tables else values
+    plain = {name.replace("-", "_"): value for name, value in chosen.items()}
+    unknown = sorted(set(plain) - known)
+    if unknown:
+        raise ConfigError(f"{where}: unknown option '{unknown[0]}'; the options are {', '.join(sorted(known))}")
+    return plain

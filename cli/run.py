@@ -1,0 +1,75 @@
+"""Runs the stages of one command."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from viewkit.cli.commands import StageCommand
+from viewkit.cli.console import LiveProgress, make_progress, print_json, say
+from viewkit.cli.options import command, flag
+from viewkit.pipelines.execution import Devices, Execution
+from viewkit.shards.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from viewkit.shards.dataset import Dataset
+
+FLAGS = (
+    flag("dry_run", "Say what would be done and how long it might take; write nothing."),
+    flag("json", "Print events as JSON lines instead of a progress display."),
+)
+
+
+def run_command(spec: StageCommand) -> Callable[..., None]:
+    """The function behind `viewkit SPEC.NAME`."""
+
+    def body(locations: dict[str, Any], configs: list[Any], flags: dict[str, bool]) -> None:
+        from viewkit.shards.dataset import Dataset
+
+        config, execution = configs
+        dataset = Dataset(_dataset_path(spec, locations))
+        for step in spec.steps:
+            stage = step.stage_class()(**{name: locations[name] for name in step.takes})
+            own = config if step.config is None else getattr(config, step.config)()
+            if flags["dry_run"]:
+                _say_plan(stage, own, dataset, execution, flags["json"])
+            else:
+                _run(stage, own, dataset, execution, flags["json"])
+
+    options = Execution if spec.maps_rows else Devices
+    return command(spec.name, spec.help, spec.arguments, [spec.config_class(), options], FLAGS, body)
+
+
+def _dataset_path(spec: StageCommand, locations: dict[str, Any]) -> Path:
+    """The dataset a command works on: its DATASET argument, or the one that RUN lies in."""
+    if "dataset" in locations:
+        return Path(locations["dataset"])
+    run = Path(locations["run"])
+    if run.parent.name != "runs":
+        raise ConfigError(f"viewkit {spec.name}: RUN is {run}; it must be the folder of a run, DATASET/runs/NAME")
+    return run.parent.parent
+
+
+def _run(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_json: bool) -> None:
+    from viewkit.pipelines.runner import run_stage
+
+    progress = make_progress(as_json)
+    try:
+        run_stage(stage, config, dataset, execution, progress)
+    finally:
+        if isinstance(progress, LiveProgress):
+            progress.stop()
+
+
+def _say_plan(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_json: bool) -> None:
+    from viewkit.pipelines.runner import plan_stage
+
+    try:
+        plan = plan_stage(stage, config, dataset, execution)
+    except DataError as error:
+        plan = {"stage": stage.name, "waits_for": str(error)}
+    if as_json:
+        print_json({"event": "plan", **plan})
+        return
+    say(f"{plan.pop('stage')}: would do")
+    for name, value in plan.items():
+        say(f"  {name.replace('_', ' ')}: {', '.join(map(str, value)) if isinstance(value, list) else value}")

@@ -1,0 +1,1 @@
+"""The stages, and the maths they bind to shards."""

@@ -1,0 +1,1 @@
+"""Stage `estimator`: MoCo v3 with one linear exit a block (VS-2FI, eq. 4)."""

@@ -1,0 +1,1 @@
+"""Stage `evaluate`: kNN and linear accuracy of a run."""

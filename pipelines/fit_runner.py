@@ -1,0 +1,60 @@
+"""Runs a fit stage: once, or not at all when its artifact is whole."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from viewkit.pipelines.execution import Devices
+from viewkit.pipelines.folder import claim, identity_of, remove_parts, run_of
+from viewkit.pipelines.interrupts import interruptible
+from viewkit.pipelines.stage import FitStage, Progress, Silent
+from viewkit.pipelines.summary import Summary
+from viewkit.shards.artifact import IDENTITY, Artifact, finish_artifact
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.files import explained, make_folder
+from viewkit.shards.identity import Identity
+from viewkit.shards.lock import writer_lock
+
+
+def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices, progress: Progress) -> Summary:
+    identity = identity_of(stage, config, stage.inputs(config, dataset), {})
+    folder = dataset.path / stage.writes
+    make_folder(folder)
+    with writer_lock(dataset.path, stage.writes):
+        _make_room(stage, folder, identity)
+        claim(folder / IDENTITY, identity)
+        found = Artifact(folder, stage.writes).is_whole
+        if not found:
+            remove_parts(folder, [""])
+            run = run_of(stage, config, dataset, execution.devices()[0], progress)
+            what_next = "run the same command again, it goes on from the last checkpoint"
+            with interruptible(what_next), explained(folder):
+                numbers = stage.fit(config, run)
+            finish_artifact(folder, identity.digest, numbers, stage.logs)
+        artifact = Artifact(folder, stage.writes)
+        summary = Summary(stage.name, folder, written=0 if found else 1, numbers=artifact.numbers)
+        progress.finish(**summary.values())
+        return summary
+
+
+def _make_room(stage: FitStage[Any], folder: Path, identity: Identity) -> None:
+    """Delete what another identity left, where that loses nothing: see `FitStage.resumes` and `FitStage.replaces`."""
+    artifact = Artifact(folder, stage.writes)
+    if not (folder / IDENTITY).exists() or artifact.identity == identity:
+        return
+    has_work = artifact.is_whole or (stage.resumes and any(path.name != IDENTITY for path in folder.iterdir()))
+    if stage.replaces or not has_work:
+        shutil.rmtree(folder)
+        make_folder(folder)
+
+
+def plan_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices) -> dict[str, Any]:
+    identity = identity_of(stage, config, stage.inputs(config, dataset), {})
+    folder = dataset.path / stage.writes
+    plan = {"stage": stage.name, "reads": sorted(identity.inputs), "device": execution.devices()[0]}
+    artifact = Artifact(folder, stage.writes)
+    if (folder / IDENTITY).exists() and artifact.is_whole and not stage.replaces:
+        claim(folder / IDENTITY, identity)
+        return {**plan, "done": True}
+    run = run_of(stage, config, dataset, execution.devices()[0], Silent())
+    return {**plan, "done": False, **stage.plan(config, run)}

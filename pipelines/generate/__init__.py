@@ -1,0 +1,1 @@
+"""Stage `generate`: foreground share, noise level and one generated image a row."""

@@ -1,0 +1,1 @@
+"""Generators of views, one file each, behind the face in `face`."""

@@ -1,0 +1,72 @@
+"""Generator `retrieval`: the other image of the dataset whose embedding is nearest to the perturbed one.
+
+Needs no downloaded weights and no accelerator. Its views are real photographs, their bytes copied unchanged.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from viewkit.pipelines.generate.encoders import Encoder
+from viewkit.pipelines.generate.generators.face import Failed, Generated, Generator
+from viewkit.pipelines.generate.noising import add_noise, squared_cosine, standardise
+from viewkit.pipelines.generate.search import block_rows, nearest_other
+from viewkit.shards.codecs import image_field
+from viewkit.shards.column import Column
+from viewkit.shards.errors import DataError
+
+
+class Retrieval(Generator):
+    """index: standardised embeddings of `images` at unit length, row by row. mean, std: what standardises them.
+
+    Noise enters as in unCLIP, in the standardised space and on its schedule, so a level means the same strength.
+    """
+
+    name = "retrieval"
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        index: Float[np.ndarray, "m d"],
+        mean: Float[Tensor, " d"],
+        std: Float[Tensor, " d"],
+        images: Column,
+    ) -> None:
+        if len(index) != images.num_rows:
+            raise DataError(
+                f"generate: the index holds {len(index)} images and the column 'images' {images.num_rows}; delete the "
+                "folder 'foreground' of the dataset and rerun 'viewkit generate'"
+            )
+        self.encoder = encoder
+        self.index = index
+        self.images = images
+        self.mean, self.std = mean.to(encoder.device), std.to(encoder.device)
+        self.abar = squared_cosine().to(encoder.device)
+        self.block = block_rows(index.shape[1])
+
+    def perturb(
+        self, embedding: Float[Tensor, "n d"], level: Int[Tensor, " n"], noise: Float[Tensor, "n d"]
+    ) -> Float[Tensor, "n d"]:
+        z = standardise(embedding, self.mean, self.std)
+        return add_noise(z, level.to(z.device), noise.to(z), self.abar)
+
+    def sample(
+        self, conditioning: Float[Tensor, "n k"], latents: Float[Tensor, "n ..."], keys: Sequence[str]
+    ) -> list[Generated | Failed]:
+        own = torch.tensor([self.images.place_of[key] for key in keys])
+        queries = torch.nn.functional.normalize(conditioning, dim=1)
+        found, cosine = nearest_other(queries, self.index, own, self.block)
+        return [self._copy(row, similarity) for row, similarity in zip(found.tolist(), cosine.tolist(), strict=True)]
+
+    def _copy(self, row: int, cosine: float) -> Generated | Failed:
+        if row < 0:
+            return Failed("non_finite", "no other image has a finite similarity to the embedding")
+        ext, content = image_field(self.images.fields(row))
+        return Generated({ext: content}, {"neighbour": self.images.keys()[row], "cosine": round(cosine, 5)})
+
+    def fingerprint(self) -> Mapping[str, Any]:
+        return {"generator": self.name, **self.encoder.fingerprint()}

@@ -1,0 +1,145 @@
+"""Stage `histograms`: the estimator's similarities on the training images, as counts (VS-2FI eq. 2 and 6)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from viewkit.pipelines.histograms.config import HistogramsConfig
+from viewkit.pipelines.histograms.plots import ALIGNMENT_PLOT, CONSISTENCY_PLOT, plot_alignment, plot_consistency
+from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.seeds import smallest
+from viewkit.pipelines.stage import FitStage, Run
+from viewkit.pipelines.views.policies import load_policy
+from viewkit.pipelines.views.policy import Policy
+from viewkit.pipelines.vs2fi.artifact import Histograms
+from viewkit.pipelines.vs2fi.candidates import (
+    ROWS_PER_BATCH,
+    check_policy,
+    embed_candidates,
+    load_image,
+    sample_candidates,
+    sizes_px,
+)
+from viewkit.pipelines.vs2fi.counting import count_group
+from viewkit.pipelines.vs2fi.histogram import separation
+from viewkit.shards.column import Column
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.document import digest
+from viewkit.shards.errors import DataError
+
+
+class HistogramsStage(FitStage[HistogramsConfig]):
+    """Counts groups of N + 1 images in the order of their keys' hashes, so neither sharding nor batches matter.
+
+    Memory: the embeddings of one group, and one batch of images and views.
+    """
+
+    name = "histograms"
+    shown_as = "histograms"
+    holds: ClassVar[Mapping[str, str]] = {
+        "histograms.safetensors": "counts of similarities of positive and negative pairs, and of log sums an exit",
+        "histograms.json": "bin edges, N, tau, sample counts, priors, digest of the estimator",
+        "*.png": "plots of the histograms, of the Semantic Consistency curve and of the log-sum laws",
+    }
+    writes = "histograms"
+    logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", CONSISTENCY_PLOT, ALIGNMENT_PLOT)
+
+    def reads(self, config: HistogramsConfig) -> tuple[str, ...]:
+        return ("images", "estimator")
+
+    def inputs(self, config: HistogramsConfig, dataset: Dataset) -> Mapping[str, str]:
+        policy = digest(load_policy(config.policy).to_dict())
+        return {**super().inputs(config, dataset), "policy": policy}
+
+    def fit(self, config: HistogramsConfig, run: Run) -> Mapping[str, Any]:
+        """Write counts, facts and plots. Numbers: images, pairs, and how well similarity separates the two kinds."""
+        artifact = run.dataset.artifact("estimator")
+        estimator = Estimator.load(artifact, run.device)
+        policy = load_policy(config.policy)
+        check_policy(self.name, estimator, policy, config.side_px)
+        policy = policy.with_side(estimator.side_px)
+        images = run.dataset.column("images")
+        groups = image_groups(images.keys(), config.negatives + 1, config.images)
+        run.progress.start(self.name, total=sum(map(len, groups)), unit="images")
+        totals: list[Tensor] | None = None
+        for keys in groups:
+            top, exits = embed_group(estimator, policy, images, keys, config, run)
+            counts = count_group(top, exits, estimator.tau)
+            totals = list(counts) if totals is None else [a + b for a, b in zip(totals, counts, strict=True)]
+        positive, negative, sums = (np.ascontiguousarray(total.cpu().numpy()) for total in totals or ())
+        histograms = Histograms(
+            positive_cells=positive,
+            negative_cells=negative,
+            soft_mean_cells=sums,
+            bins=config.bins,
+            negatives=config.negatives,
+            tau=estimator.tau,
+            prior_positive=config.prior_positive,
+            estimator=artifact.digest,
+            policy=policy.name,
+            num_views=config.num_views,
+            num_images=sum(map(len, groups)),
+        )
+        histograms.save(run.folder)
+        plot_consistency(histograms, run.folder)
+        plot_alignment(histograms, run.folder)
+        return {
+            "images": histograms.num_images,
+            "positive_pairs": int(positive.sum()),
+            "negative_pairs": int(negative.sum()),
+            "separation": separation(positive, negative),
+        }
+
+
+def image_groups(keys: Sequence[str], group_size: int, images: int) -> list[list[str]]:
+    """Groups of different images in the order of their hashes, as many whole ones as `images` and the dataset allow.
+
+    Raises `DataError` when there is none.
+    """
+    num_groups = min(images, len(keys)) // group_size
+    if num_groups == 0:
+        raise DataError(
+            f"histograms: column 'images' has {len(keys)} rows and --negatives {group_size - 1} needs {group_size} "
+            f"different images; give --negatives {max(len(keys) - 1, 1)} or less, or pack more images"
+        )
+    chosen = smallest(keys, num_groups * group_size)
+    return [chosen[start : start + group_size] for start in range(0, len(chosen), group_size)]
+
+
+def embed_group(
+    estimator: Estimator,
+    policy: Policy,
+    images: Column,
+    keys: Sequence[str],
+    config: HistogramsConfig,
+    run: Run,
+) -> tuple[Tensor, Tensor]:
+    """Unit-norm embeddings [n v d] and [n v e d] of the views of one group, on the estimator's device."""
+    tops: list[Tensor] = []
+    exits: list[Tensor] = []
+    for batch in batches(keys):
+        pixels = [load_image(images.fields(images.place_of[key]), run.device) for key in batch]
+        recipes = sample_candidates(
+            policy,
+            batch,
+            sizes_px(pixels),
+            seed=config.seed,
+            stage=run.stage,
+            round=0,
+            num_views=config.num_views,
+            pipelines=config.pipelines,
+        )
+        index = np.arange(len(batch), dtype=np.int64)[:, None].repeat(config.num_views, axis=1)
+        top, deep = embed_candidates(estimator, pixels, recipes, index, policy.interpolation)
+        tops.append(top)
+        exits.append(deep)
+        run.progress.advance(len(batch))
+    return torch.cat(tops), torch.cat(exits)
+
+
+def batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(keys), ROWS_PER_BATCH):
+        yield keys[start : start + ROWS_PER_BATCH]

@@ -1,0 +1,1 @@
+"""Contrastive and non-contrastive losses, one a file."""

@@ -1,0 +1,1 @@
+"""Backbones with exits, heads, momentum copies and checkpoints."""

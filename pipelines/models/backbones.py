@@ -1,0 +1,101 @@
+"""Backbones by name: any ViT or ResNet of timm, and a few small ones. No weights are ever downloaded."""
+
+from typing import Any, Literal
+
+from viewkit.pipelines.models.backbone import Backbone
+from viewkit.pipelines.models.initial import seeded_weights
+from viewkit.shards.errors import ConfigError
+
+Start = Literal["moco_v3", "timm"]
+"""How a ViT begins. `moco_v3`: fixed sine-cosine positions, frozen patch projection, MoCo v3's first weights, and
+heads 32 wide in ViT-S (12 of them, where timm has 6). `timm`: as timm makes it. ResNets begin the same either way."""
+
+VITS: dict[str, dict[str, int]] = {
+    "vit_pico_patch4": {"patch_size": 4, "embed_dim": 128, "depth": 6, "num_heads": 4},
+    "vit_pico_patch8": {"patch_size": 8, "embed_dim": 128, "depth": 6, "num_heads": 4},
+    "vit_tiny_patch4": {"patch_size": 4, "embed_dim": 192, "depth": 12, "num_heads": 6},
+    "vit_tiny_patch8": {"patch_size": 8, "embed_dim": 192, "depth": 12, "num_heads": 6},
+    "vit_small_patch8": {"patch_size": 8, "embed_dim": 384, "depth": 12, "num_heads": 12},
+}
+RESNETS: dict[str, dict[str, Any]] = {
+    "resnet10_narrow": {"layers": (1, 1, 1, 1), "channels": (32, 64, 128, 256)},
+    "resnet18_cifar": {"layers": (2, 2, 2, 2), "channels": (64, 128, 256, 512)},
+    "resnet50_cifar": {"layers": (3, 4, 6, 3), "channels": (64, 128, 256, 512)},
+}
+"""Residual stages. The stem is a 3x3 convolution without max-pool: of stride 1, in `resnet10_narrow` of stride 2."""
+
+
+def create_backbone(
+    name: str, side_px: int, *, start: Start = "moco_v3", num_heads: int | None = None, seed: int = 0
+) -> Backbone:
+    """A backbone with fresh weights that depend on the arguments alone.
+
+    name: one of `VITS` or `RESNETS`, or a ViT or ResNet of timm, e.g. ``vit_small_patch16_224``, ``resnet50``.
+    Raises `ConfigError` when there is none of that name, or the side does not fit it.
+    """
+    from timm.models import is_model, is_model_in_modules
+
+    with seeded_weights(seed):
+        if name in RESNETS:
+            return _own_resnet(name, side_px)
+        if name in VITS or (is_model(name) and is_model_in_modules(name, ["vision_transformer"])):
+            return _vit(name, side_px, start, num_heads)
+        if is_model(name) and is_model_in_modules(name, ["resnet"]):
+            return _timm_resnet(name, side_px)
+    if is_model(name):
+        raise ConfigError(f"arch is '{name}': viewkit takes ViTs and ResNets of timm, and this is neither")
+    raise ConfigError(
+        f"arch is '{name}': neither one of {', '.join([*VITS, *RESNETS])} nor a model of timm; "
+        "timm.list_models('vit_*') lists ViTs"
+    )
+
+
+def _vit(name: str, side_px: int, start: Start, num_heads: int | None) -> Backbone:
+    import timm
+    from timm.models.vision_transformer import VisionTransformer as TimmViT
+
+    from viewkit.pipelines.models.vit import VisionTransformer, draw_moco_v3_weights, fix_positions, freeze_patches
+
+    options: dict[str, Any] = {"img_size": side_px, "num_classes": 0, **VITS.get(name, {})}
+    if start == "moco_v3" and name.startswith("vit_small"):
+        options["num_heads"] = 12
+    if num_heads is not None:
+        options["num_heads"] = num_heads
+    trunk = TimmViT(**options) if name in VITS else timm.create_model(name, pretrained=False, **options)
+    patch_px, _ = trunk.patch_embed.patch_size
+    if side_px % patch_px or side_px < patch_px:
+        raise ConfigError(f"side_px is {side_px}, which {patch_px} px patches of '{name}' do not tile; take a multiple")
+    if start == "moco_v3":
+        if trunk.pos_embed is None:
+            raise ConfigError(f"arch '{name}' has no position codes to fix as MoCo v3 does; use --start timm")
+        draw_moco_v3_weights(trunk)
+        fix_positions(trunk)
+        freeze_patches(trunk)
+    return VisionTransformer(trunk, name, side_px)
+
+
+def _own_resnet(name: str, side_px: int) -> Backbone:
+    from timm.models.resnet import BasicBlock, Bottleneck
+    from timm.models.resnet import ResNet as TimmResNet
+
+    from viewkit.pipelines.models.resnet import ResNet, small_stem
+
+    _check_side(name, side_px)
+    block = Bottleneck if name.startswith("resnet50") else BasicBlock
+    trunk = TimmResNet(block, num_classes=0, **RESNETS[name])
+    small_stem(trunk, stride=2 if name == "resnet10_narrow" else 1)
+    return ResNet(trunk, name, side_px)
+
+
+def _timm_resnet(name: str, side_px: int) -> Backbone:
+    import timm
+
+    from viewkit.pipelines.models.resnet import ResNet
+
+    _check_side(name, side_px)
+    return ResNet(timm.create_model(name, pretrained=False, num_classes=0), name, side_px)
+
+
+def _check_side(name: str, side_px: int) -> None:
+    if side_px < 16:
+        raise ConfigError(f"side_px is {side_px}; '{name}' needs views of at least 16 px")

@@ -1,0 +1,91 @@
+"""Weights and training states on disk: safetensors, whole or absent, never a pickle."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from viewkit.shards.errors import DataError, RefusedError
+from viewkit.shards.files import make_folder, write_whole
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any] | None = None) -> None:
+    """Write `tensors`, and JSON values beside them in the header, replacing `path` at one stroke."""
+    make_folder(path.parent)
+    content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    header = None if state is None else {"state": json.dumps(state, sort_keys=True)}
+    write_whole(path, save(content, header))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors (on the CPU) and JSON values of a file written by `save_tensors`, or tensors of any safetensors file."""
+    if not path.is_file():
+        raise DataError(f"{path}: missing; rerun the stage that writes it")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            state = json.loads((file.metadata() or {}).get("state", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
+    except (SafetensorError, ValueError) as error:
+        raise DataError(f"{path}: damaged or not safetensors ({error}); delete it and rerun the stage") from error
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Copy `weights` into `module`; every name and shape must agree, else `DataError` names what differs."""
+    own = module.state_dict()
+    lacking, extra = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    shapes = sorted(name for name in own.keys() & weights.keys() if own[name].shape != weights[name].shape)
+    if lacking or extra or shapes:
+        found = [
+            f"{what} {len(names)} (first: {names[0]})"
+            for what, names in (("lacks", lacking), ("does not know", extra), ("has another shape for", shapes))
+            if names
+        ]
+        raise DataError(f"{source}: weights of another network: it {', '.join(found)}; rerun the stage that wrote it")
+    module.load_state_dict(weights)
+
+
+def save_training(path: Path, module: nn.Module, optimiser: Optimizer, *, step: int, owner: Mapping[str, Any]) -> None:
+    """Everything needed to go on after `step` steps. owner: what the state belongs to, compared by `load_training`."""
+    tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
+    optimiser_state = optimiser.state_dict()
+    for index, slots in optimiser_state["state"].items():
+        for name, tensor in slots.items():
+            tensors[f"optimiser.{index}.{name}"] = tensor
+    save_tensors(path, tensors, {"step": step, "owner": owner})
+
+
+def load_training(path: Path, module: nn.Module, optimiser: Optimizer, owner: Mapping[str, Any]) -> int:
+    """Bring `module` and `optimiser` to where `save_training` left them and return the step.
+
+    Learning rates are not stored: the loop sets them before every step. Raises `RefusedError` when the state belongs
+    to something else and names what differs.
+    """
+    tensors, state = load_tensors(path)
+    found = state.get("owner", {})
+    differing = sorted(key for key in found.keys() | owner.keys() if found.get(key) != owner.get(key))
+    if differing:
+        names = ", ".join(f"{key} was {found.get(key)}, is {owner.get(key)}" for key in differing)
+        raise RefusedError(f"{path}: a checkpoint of another training ({names}); delete its folder to start over")
+    weights = {name.removeprefix("module."): tensor for name, tensor in tensors.items() if name.startswith("module.")}
+    load_weights(module, weights, path)
+    _load_optimiser(optimiser, tensors)
+    return int(state["step"])
+
+
+def _load_optimiser(optimiser: Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put stored moments back, in the memory layout of their parameters."""
+    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    slots: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimiser."):
+            _, index, slot = name.split(".", 2)
+            shaped = tensor.shape == parameters[int(index)].shape and tensor.ndim > 0
+            value = torch.empty_like(parameters[int(index)]).copy_(tensor) if shaped else tensor
+            slots.setdefault(int(index), {})[slot] = value
+    optimiser.load_state_dict({"state": slots, "param_groups": optimiser.state_dict()["param_groups"]})

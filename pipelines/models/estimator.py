@@ -1,0 +1,125 @@
+"""The frozen estimator: what `viewkit estimator` trained, for every stage that looks at views through it."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from viewkit.pipelines.models.backbones import Start, create_backbone
+from viewkit.pipelines.models.checkpoint import load_tensors, load_weights
+from viewkit.pipelines.models.exits import ExitProjectors
+from viewkit.pipelines.models.heads import moco_v3_projector
+from viewkit.pipelines.models.initial import seeded_weights
+from viewkit.shards.artifact import Artifact
+from viewkit.shards.errors import DataError
+from viewkit.shards.files import read_file
+
+WEIGHTS = "estimator.safetensors"
+FACTS = "estimator.json"
+
+
+class Embeddings(NamedTuple):
+    """Unit-norm embeddings of views. Similarities are their dot products."""
+
+    top: Float[Tensor, "n d"]
+    """Projector outputs z(x) of the base encoder, without the predictor (so that sim(a, b) = sim(b, a))."""
+    exits: Float[Tensor, "n e d"]
+    """Early-exit outputs z_l(x), shallowest first."""
+
+
+class EstimatorNetwork(nn.Module):
+    """Backbone, MoCo v3 projector and early exits: the part of the estimator that is trained and kept."""
+
+    def __init__(
+        self,
+        arch: str,
+        side_px: int,
+        *,
+        start: Start,
+        hidden: int,
+        dim: int,
+        num_heads: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.backbone = create_backbone(arch, side_px, start=start, num_heads=num_heads, seed=seed)
+        layers = 3 if self.backbone.kind == "vit" else 2
+        with seeded_weights(seed + 1):
+            self.projector = moco_v3_projector(self.backbone.num_features, hidden, dim, layers=layers)
+            self.exits = ExitProjectors(self.backbone.exit_widths, dim)
+
+    def forward(self, x: Float[Tensor, "n 3 s s"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n e d"]]:
+        """Outputs of the projector and of every exit, not normalised."""
+        features, taps = self.backbone.exits(x)
+        return self.projector(features), self.exits(taps)
+
+
+class Estimator:
+    """The network in evaluation mode with everything needed to use it; made by `Estimator.load`.
+
+    side_px, mean, std: what its views must look like. tau: temperature it was trained with. facts: all of
+    `estimator.json`.
+    """
+
+    def __init__(self, network: EstimatorNetwork, facts: dict[str, Any], device: str | torch.device = "cpu") -> None:
+        self.network = network.to(device).eval().requires_grad_(False)
+        self.facts = facts
+        self.device = torch.device(device)
+        self.side_px: int = facts["side_px"]
+        self.mean: tuple[float, ...] = tuple(facts["mean"])
+        self.std: tuple[float, ...] = tuple(facts["std"])
+        self.tau: float = facts["tau"]
+        self.num_exits: int = network.backbone.num_exits
+        self.num_features: int = network.backbone.num_features
+
+    @staticmethod
+    def load(source: Artifact | Path, device: str | torch.device = "cpu") -> "Estimator":
+        """source: ``dataset.artifact("estimator")``, whose digests are checked, or a folder holding its two files."""
+        weights, facts_path = (
+            (source.path(WEIGHTS), source.path(FACTS))
+            if isinstance(source, Artifact)
+            else (
+                source / WEIGHTS,
+                source / FACTS,
+            )
+        )
+        try:
+            facts = json.loads(read_file(facts_path))
+            network = EstimatorNetwork(
+                facts["arch"],
+                facts["side_px"],
+                start=facts["start"],
+                num_heads=facts["num_heads"],
+                hidden=facts["hidden"],
+                dim=facts["dim"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{facts_path}: not an estimator's facts ({error!r}); rerun 'viewkit estimator'") from error
+        tensors, _ = load_tensors(weights)
+        load_weights(network, tensors, weights)
+        return Estimator(network, facts, device)
+
+    @torch.inference_mode()
+    def embed(self, views: Float[Tensor, "n 3 s s"]) -> Embeddings:
+        """One forward pass: the top embedding and that of every exit, in fp32."""
+        top, exits = self.network(self._placed(views))
+        return Embeddings(F.normalize(top.float(), dim=-1), F.normalize(exits.float(), dim=-1))
+
+    @torch.inference_mode()
+    def features(self, views: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n d"]:
+        """Backbone features, for probes."""
+        return self.network.backbone(self._placed(views)).float()
+
+    @torch.inference_mode()
+    def tokens(self, views: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n t d"]:
+        """Patch tokens after the last norm, in reading order (rows = columns = sqrt(t))."""
+        return self.network.backbone.tokens(self._placed(views)).float()
+
+    def _placed(self, views: Tensor) -> Tensor:
+        if views.shape[-1] != self.side_px:
+            raise DataError(f"estimator: views have {views.shape[-1]} px, and it was trained with {self.side_px} px")
+        return views.to(self.device)

@@ -1,0 +1,1 @@
+"""Stage `pack`: images from folders, tars and bundled photographs into the column `images`."""

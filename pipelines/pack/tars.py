@@ -1,0 +1,180 @@
+"""Source: WebDataset tars, one file or a folder of them.
+
+A sample is a run of members with the same key: the path up to the first dot of its last part (as `webdataset` groups
+them). The tars are indexed once, headers only, and then read by position; nothing is ever unpacked to disk.
+"""
+
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from viewkit.pipelines.pack.keys import display, row_key, shuffled
+from viewkit.pipelines.pack.listing import Found, Texts, listing_digest, span
+from viewkit.pipelines.pack.raw import IMAGES, SOURCE, refuse
+from viewkit.shards.errors import DataError
+from viewkit.shards.row import Reject, Row
+
+MEMBER = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]*)", re.DOTALL)
+EXTENSION = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}")
+BLOCK = 512
+
+
+class TarSources:
+    """The samples of WebDataset tars; every member of a sample is kept under its own extension."""
+
+    def __init__(self, root: Path, tars: Sequence[Found], *, rows_per_shard: int, max_bytes: int) -> None:
+        self._root = os.fspath(root)
+        self._tars = tuple(found.path for found in tars)
+        self._rows_per_shard = rows_per_shard
+        self._max_bytes = max_bytes
+        self.digest = listing_digest("tars", tars)
+        names: list[str] = []
+        tar_of: list[int] = []
+        members: list[tuple[int, int]] = []
+        extensions: list[str] = []
+        starts = [0]
+        left_out = 0
+        for number, found in enumerate(tars):
+            index = TarIndex(os.path.join(self._root, found.path), found.path)
+            left_out += index.left_out
+            for name, parts in index.samples.items():
+                names.append(f"{found.path}/{name}")
+                tar_of.append(number)
+                members.extend((offset, size) for offset, size in parts.values())
+                extensions.extend(parts)
+                starts.append(len(members))
+        if not names:
+            raise DataError(
+                "pack: the tars hold no sample named KEY.EXTENSION; "
+                "a WebDataset tar is needed, e.g. with the members 0001.jpg and 0001.cls"
+            )
+        self._order = np.array(shuffled(names), dtype=np.int64)
+        self._names, self._extensions = Texts(names), Texts(extensions)
+        self._tar_of = np.array(tar_of, dtype=np.int32)
+        self._members = np.array(members, dtype=np.int64).reshape(-1, 2)  # offset and size of each member
+        self._starts = np.array(starts, dtype=np.int64)
+        note = f"{left_out} members of the tars belong to no sample and were left out"
+        self.notes: tuple[str, ...] = (note,) if left_out else ()
+
+    @property
+    def num_rows(self) -> int:
+        return len(self._names)
+
+    @property
+    def num_shards(self) -> int:
+        return -(-self.num_rows // self._rows_per_shard)
+
+    def keys(self, shard: int) -> Sequence[str]:
+        return [row_key(self._names[int(self._order[i])]) for i in span(shard, self._rows_per_shard, self.num_rows)]
+
+    def rows(self, shard: int) -> Iterator[Row | Reject]:
+        """Raw rows of a shard. Raises `DataError` when a tar is no longer as long as it was when it was indexed."""
+        with ExitStack() as stack:
+            opened: dict[int, BinaryIO] = {}
+            for i in span(shard, self._rows_per_shard, self.num_rows):
+                sample = int(self._order[i])
+                tar = int(self._tar_of[sample])
+                if tar not in opened:
+                    opened[tar] = stack.enter_context(_open(os.path.join(self._root, self._tars[tar]), self._tars[tar]))
+                yield self._read(sample, opened[tar])
+
+    def _read(self, sample: int, stream: BinaryIO) -> Row | Reject:
+        name = self._names[sample]
+        fields: dict[str, bytes] = {}
+        source = name
+        for member in range(int(self._starts[sample]), int(self._starts[sample + 1])):
+            extension = self._extensions[member]
+            offset, size = (int(number) for number in self._members[member])
+            if EXTENSION.fullmatch(extension) is None:
+                return refuse(name, "bad_member", f"extension '{display(extension)}' has odd characters")
+            if size > self._max_bytes:
+                return refuse(name, "too_many_bytes", f"{extension} has {size}; max_file_mb allows {self._max_bytes}")
+            stream.seek(offset)
+            fields[extension] = stream.read(size)
+            if len(fields[extension]) != size:
+                tar = self._tars[int(self._tar_of[sample])]
+                raise DataError(f"pack: '{display(tar)}' has become shorter since it was listed; pack it again")
+            if extension in IMAGES:
+                source = f"{name}.{extension}"
+        fields[SOURCE] = source.encode("utf-8", "surrogateescape")
+        return Row(row_key(name), fields)
+
+
+class TarIndex:
+    """Where every member of every sample of one tar lies.
+
+    samples: sample key -> extension -> (offset, size) in bytes, in the tar's order. left_out: files that are no member
+    of a sample (links, hidden names, names without an extension).
+    Raises `DataError` for a tar that is compressed, cut or broken, for keys that come back and for doubled members.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        self.samples: dict[str, dict[str, tuple[int, int]]] = {}
+        self.left_out = 0
+        shown = display(name)
+        current: str | None = None
+        with _open(path, name) as stream:
+            for member in _members(stream, shown):
+                if member.isdir():
+                    continue
+                match = MEMBER.fullmatch(member.name.removeprefix("./"))
+                if match is None or not member.isreg() or member.issparse():
+                    self.left_out += 1
+                    continue
+                key, extension = match[1], match[2].lower()
+                if key != current and key in self.samples:
+                    raise DataError(
+                        f"pack: '{shown}' holds the sample '{display(key)}' twice, in different places; "
+                        "members of a sample must follow each other, and keys must differ (in WebDataset a key ends "
+                        "at the first dot of the name)"
+                    )
+                parts = self.samples.setdefault(key, {})
+                if extension in parts:
+                    raise DataError(f"pack: '{shown}' holds the member '{display(member.name)}' twice; remove one")
+                parts[extension] = (member.offset_data, member.size)
+                current = key
+
+
+def _open(path: str, name: str) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise DataError(f"pack: the tar '{display(name)}' cannot be read: {error.strerror}") from error
+
+
+def _members(stream: BinaryIO, shown: str) -> Iterator[tarfile.TarInfo]:
+    """The members of a tar, which must be whole.
+
+    `tarfile` takes a damaged header for the end of the archive, and what follows an end mark it never sees; so the
+    place where it stopped is looked at.
+    """
+    length = os.fstat(stream.fileno()).st_size
+    damaged = f"pack: the tar '{shown}' is cut or damaged"
+    try:
+        with tarfile.open(fileobj=stream, mode="r:") as tar:
+            end = 0
+            while (member := tar.next()) is not None:
+                if member.size < 0 or tar.offset <= end:  # a forged size that would lead back, round and round
+                    raise tarfile.ReadError(f"the header before byte {end} holds an impossible size")
+                end = tar.offset
+                yield member
+                tar.members.clear()  # type: ignore[attr-defined]  # tarfile remembers every member; a million of them are a gigabyte
+            end = tar.offset
+    except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
+        advice = "a plain, uncompressed tar is needed; copy it again or repack it"
+        raise DataError(f"{damaged}, or not a tar: {error}; {advice}") from error
+    stream.seek(end)
+    if stream.read(BLOCK) != bytes(BLOCK):
+        raise DataError(f"{damaged}: no end mark at byte {end} of {length}; copy it again or repack it")
+    while block := stream.read(1 << 20):
+        if block.count(0) != len(block):
+            raise DataError(
+                f"pack: the tar '{shown}' goes on after its end mark at byte {end} (concatenated tars?); "
+                "list the parts as separate files"
+            )

@@ -1,0 +1,1 @@
+"""Stage `pretrain`: the thin trainer that reads pairs."""

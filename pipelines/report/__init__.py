@@ -1,0 +1,1 @@
+"""Stage `report`: one HTML page about a dataset and its runs."""

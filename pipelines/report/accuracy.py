@@ -1,0 +1,246 @@
+"""The accuracy table: every run's probes beside the baselines, and whether a method helps against random pairs."""
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from viewkit.pipelines.report.runs import METHOD_FIELDS, is_random, method_of
+from viewkit.shards.codecs import decode_json
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.files import read_file
+
+RESULT = "eval.json"
+WIDTH = 100
+"""Letters of a line of notes in a terminal."""
+CLEAR = 2.0
+"""Standard errors that a difference must exceed to be called one."""
+
+BASELINES = {"pixels": "raw pixels", "untrained": "untrained encoder"}
+
+
+@dataclass(frozen=True)
+class AccuracyRow:
+    """name: of the run, or of a baseline. method: how its pairs were made, for people.
+
+    top1: probe -> accuracy in [0, 1]. more: probe -> its other numbers. change: probe -> accuracy less that of the run
+    with random pairs and otherwise the same settings. doubt: probe -> `CLEAR` standard errors of that difference.
+    reference: name of that run, None for baselines and where there is none.
+    """
+
+    name: str
+    method: str
+    top1: Mapping[str, float]
+    more: Mapping[str, Mapping[str, Any]]
+    baseline: str | None = None
+    reference: str | None = None
+    change: Mapping[str, float] = field(default_factory=dict)
+    doubt: Mapping[str, float] = field(default_factory=dict)
+
+    def verdict(self, probe: str) -> str:
+        """``helps``, ``hurts``, ``no clear difference``, or nothing where there is nothing to compare with."""
+        if probe not in self.change:
+            return ""
+        if abs(self.change[probe]) <= self.doubt[probe]:
+            return "no clear difference"
+        return "helps" if self.change[probe] > 0 else "hurts"
+
+
+@dataclass(frozen=True)
+class AccuracyTable:
+    """Rows measured alike: same training images, same test images, same protocol.
+
+    probes: names in order. data, protocol: of eval.json.
+    """
+
+    probes: tuple[str, ...]
+    rows: tuple[AccuracyRow, ...]
+    data: Mapping[str, Any]
+    protocol: Mapping[str, str]
+
+    def notes(self) -> list[str]:
+        """What the numbers say and do not say, one sentence each; the same in the page and in the terminal."""
+        notes = []
+        for row in self.rows:
+            if row.change:
+                verdicts = {row.verdict(probe) for probe in self.probes}
+                parts = [
+                    f"{probe_name(probe)} {100 * row.change[probe]:+.1f} ± {100 * row.doubt[probe]:.1f}"
+                    + (f" ({row.verdict(probe)})" if len(verdicts) > 1 else "")
+                    for probe in self.probes
+                ]
+                said = f": {verdicts.pop()}" if len(verdicts) == 1 else ""
+                notes.append(f"{row.name} against {row.reference}, in points: {', '.join(parts)}{said}.")
+            elif row.baseline is None and row.reference is None:
+                notes.append(
+                    f"{row.name}: there is no evaluated run with random pairs and otherwise the same settings."
+                )
+        for kind in BASELINES:
+            below = [
+                f"{row.name} ({', '.join(map(probe_name, probes))})"
+                for row in self.rows
+                if row.baseline is None and (probes := self._not_above(row, kind))
+            ]
+            if below:
+                notes.append(f"Not above {BASELINES[kind]}: {', '.join(below)}.")
+        notes.append(
+            f"± is {CLEAR:g} standard errors, from the number of test images alone: how much another seed would change "
+            "a run is not in it."
+        )
+        return notes
+
+    def _not_above(self, row: AccuracyRow, kind: str) -> list[str]:
+        """Probes in which the run is not above the best baseline of this kind."""
+        others = [other.top1 for other in self.rows if other.baseline == kind]
+        return [probe for probe in self.probes if others and row.top1[probe] <= max(o[probe] for o in others)]
+
+
+def probe_name(probe: str) -> str:
+    """``knn20`` -> ``kNN 20``, for people."""
+    return f"kNN {probe.removeprefix('knn')}" if probe.startswith("knn") else probe
+
+
+def accuracy_tables(dataset: Dataset) -> list[AccuracyTable]:
+    """One table for every kind of measurement among the dataset's evaluations; none when nothing was evaluated."""
+    groups: dict[str, list[tuple[str, Mapping[str, Any], Mapping[str, Any]]]] = {}
+    for name in dataset.artifacts():
+        parts = name.split("/")
+        if len(parts) != 3 or not (evaluation := dataset.artifact(name)).is_whole or RESULT not in evaluation.files:
+            continue
+        result = decode_json(read_file(evaluation.path(RESULT)))
+        identity = evaluation.identity
+        alike = {key: value for key, value in identity.inputs.items() if not key.startswith("runs/")}
+        key = repr((sorted(alike.items()), sorted(identity.config.items())))
+        label = parts[1] if parts[2] == "eval" else f"{parts[1]}/{parts[2]}"
+        groups.setdefault(key, []).append((label, dataset.artifact("/".join(parts[:2])).identity.config, result))
+    return [make_table(group) for group in groups.values()]
+
+
+def make_table(evaluations: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any]]]) -> AccuracyTable:
+    """evaluations: (name of the run, its config, its eval.json), all measured alike."""
+    first = evaluations[0][2]
+    baselines: list[AccuracyRow] = []
+    for kind in BASELINES:
+        for _, config, result in evaluations:
+            if kind in result["probes"]:
+                row = to_row(BASELINES[kind], baseline_of(kind, config, result), result["probes"][kind], kind)
+                if row not in baselines:
+                    baselines.append(row)
+    configs = {name: config for name, config, _ in evaluations}
+    runs = [to_row(name, method_of(config), result["probes"]["encoder"]) for name, config, result in evaluations]
+    by_name = {row.name: row for row in runs}
+    num_test = first["data"]["num_test"]
+    compared = []
+    for row in sorted(runs, key=lambda row: (not is_random(configs[row.name]), row.name)):
+        reference = find_reference(row.name, configs)
+        if reference is None:
+            compared.append(row)
+        elif reference == row.name:
+            compared.append(replace(row, reference=reference))
+        else:
+            compared.append(compare(row, by_name[reference], num_test))
+    probes = tuple(probe["name"] for probe in first["probes"]["encoder"])
+    return AccuracyTable(probes, (*baselines, *compared), first["data"], first["protocol"])
+
+
+def baseline_of(kind: str, config: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    if kind == "pixels":
+        return "no encoder"
+    return f"{result['arch']}, {result['side_px']} px, seed {config['seed']}"
+
+
+def to_row(name: str, method: str, probes: Sequence[Mapping[str, Any]], baseline: str | None = None) -> AccuracyRow:
+    top1 = {probe["name"]: probe["top1"] for probe in probes}
+    more = {
+        probe["name"]: {key: value for key, value in probe.items() if key not in ("name", "top1")} for probe in probes
+    }
+    return AccuracyRow(name, method, top1, more, baseline)
+
+
+def find_reference(name: str, configs: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The run with random pairs of the images themselves whose every other setting is that of run `name`."""
+
+    def others(config: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in config.items() if key not in METHOD_FIELDS}
+
+    if is_random(configs[name]):
+        return name
+    found = [
+        other for other, config in configs.items() if is_random(config) and others(config) == others(configs[name])
+    ]
+    return min(found, default=None)
+
+
+def compare(row: AccuracyRow, reference: AccuracyRow, num_test: int) -> AccuracyRow:
+    """Differences of top-1, and `CLEAR` standard errors of each.
+
+    The two accuracies are treated as independent samples of `num_test` images; being measured on the same images they
+    vary together, so a difference has to be larger here than a paired test would ask.
+    """
+    change = {probe: row.top1[probe] - reference.top1[probe] for probe in row.top1 if probe in reference.top1}
+    doubt = {
+        probe: CLEAR * math.sqrt(sum(p * (1 - p) for p in (row.top1[probe], reference.top1[probe])) / num_test)
+        for probe in change
+    }
+    return replace(row, reference=reference.name, change=change, doubt=doubt)
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def summary_lines(dataset: Dataset) -> list[str]:
+    """The tables as plain text for a terminal: the numbers and sentences of the page."""
+    tables = accuracy_tables(dataset)
+    if not tables:
+        return ["No run has been evaluated yet; 'viewkit evaluate DATASET/runs/NAME TEST_DATASET' does it."]
+    lines: list[str] = []
+    for table in tables:
+        lines += [*([""] if lines else []), headline(table.data), "", *text_table(table), ""]
+        for note in table.notes():
+            lines += textwrap.wrap(printable(note), WIDTH, initial_indent="- ", subsequent_indent="  ")
+    return lines
+
+
+def headline(data: Mapping[str, Any]) -> str:
+    return (
+        f"Accuracy in % on {data['num_test']} test images of {data['num_classes']} classes "
+        f"(always answering the most frequent class: {percent(data['most_frequent_class'])})"
+    )
+
+
+def text_table(table: AccuracyTable) -> list[str]:
+    """Aligned columns; the widths follow from the content."""
+    head = ["", "", *(probe_name(probe) for probe in table.probes), "against random pairs"]
+    body = [
+        [
+            printable(row.name),
+            row.method,
+            *(percent(row.top1[probe]) for probe in table.probes),
+            row_verdict(row, table),
+        ]
+        for row in table.rows
+    ]
+    widths = [max(len(line[column]) for line in [head, *body]) for column in range(len(head))]
+    numbers = range(2, 2 + len(table.probes))
+    return [
+        "  ".join(
+            cell.rjust(widths[column]) if column in numbers else cell.ljust(widths[column])
+            for column, cell in enumerate(line)
+        ).rstrip()
+        for line in [head, *body]
+    ]
+
+
+def row_verdict(row: AccuracyRow, table: AccuracyTable) -> str:
+    """The last cell of a row: the first probe's difference in points and what it is worth."""
+    probe = table.probes[0]
+    if row.change:
+        return f"{100 * row.change[probe]:+.1f} {row.verdict(probe)}"
+    return "the reference" if row.reference == row.name else ""
+
+
+def printable(text: str) -> str:
+    """Control characters escaped, so that a name cannot move a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

@@ -1,0 +1,211 @@
+"""Galleries of scored pairs: the ends of Semantic Consistency and of Alignment Level, rendered from their recipes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float32, Int64, UInt8
+
+from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
+from viewkit.pipelines.seeds import smallest
+from viewkit.pipelines.views.recipe import BOX, check_recipes, column
+from viewkit.pipelines.views.render import render
+from viewkit.pipelines.vs2fi.pairs import pair_index
+from viewkit.pipelines.vs2fi.scores import CONSISTENCY, LEVEL, SIMILARITIES
+from viewkit.shards.codecs import decode_image, decode_npy
+from viewkit.shards.column import Column
+from viewkit.shards.errors import DataError
+
+CONSISTENT = 0.99
+"""The trainer's default k_SC: galleries of Alignment Level show what is left after the first filter (Alg. 1)."""
+
+BLACK, WHITE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class ScoredSample:
+    """Pairs of `n` rows, in the order of the keys' hashes. first, second: views of each pair."""
+
+    keys: list[str]
+    recipes: Float32[np.ndarray, "n r v p"]
+    scores: Float32[np.ndarray, "n r c s"]
+
+    @property
+    def views(self) -> Int64[np.ndarray, "c 2"]:
+        return pair_index(self.recipes.shape[2])
+
+    @property
+    def consistency(self) -> Float32[np.ndarray, "n r c"]:
+        return self.scores[..., CONSISTENCY]
+
+    @property
+    def level(self) -> Float32[np.ndarray, "n r c"]:
+        return self.scores[..., LEVEL]
+
+    @property
+    def num_exits(self) -> int:
+        return self.scores.shape[-1] - SIMILARITIES - 1
+
+    def from_originals(self) -> Bool[np.ndarray, "n r c"]:
+        """Pairs whose both views are cut from the image itself."""
+        source = self.recipes[..., column("source")]  # n r v
+        return (source[..., self.views] == 0).all(axis=-1)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Where a view was cut: percent of the picture. index: 0 or 1, the view."""
+
+    top: float
+    left: float
+    height: float
+    width: float
+    index: int
+
+
+@dataclass(frozen=True)
+class Source:
+    picture: Picture
+    outlines: tuple[Outline, ...]
+    is_generated: bool
+
+
+@dataclass(frozen=True)
+class PairExample:
+    key: str
+    round: int
+    consistency: float
+    level: int
+    similarity: float
+    sources: tuple[Source, ...]
+    views: tuple[Picture, Picture]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """title, about: what is shown and why it matters, for people."""
+
+    title: str
+    about: str
+    examples: tuple[PairExample, ...]
+
+
+def read_sample(pairs: Column, count: int) -> ScoredSample:
+    """Recipes and scores of at most `count` rows of the column. Raises DataError when rows differ in shape."""
+    keys = smallest(pairs.keys(), count)
+    recipes, scores = [], []
+    for key in keys:
+        fields = pairs.fields(pairs.place_of[key])
+        try:
+            recipes.append(check_recipes(decode_npy(fields["recipes.npy"]), f"column 'pairs', row {key}"))
+            scores.append(decode_npy(fields["scores.npy"]))
+        except KeyError as error:
+            raise DataError(f"column 'pairs': row {key} lacks {error}; rerun 'viewkit score'") from error
+    shapes = {(array.shape, other.shape) for array, other in zip(recipes, scores, strict=True)}
+    if len(shapes) != 1:
+        raise DataError(
+            f"column 'pairs': rows have {len(shapes)} different shapes; delete it and rerun 'viewkit score'"
+        )
+    return ScoredSample(keys, np.stack(recipes), np.stack(scores))
+
+
+def pick_pairs(
+    values: Float32[np.ndarray, "n r c"], allowed: Bool[np.ndarray, "n r c"], count: int, *, highest: bool
+) -> list[tuple[int, int, int]]:
+    """The `count` rows with the lowest (highest) value among their allowed pairs, as (row, round, pair).
+
+    At most one pair a row; of equal values the earlier row, and the earlier pair, comes first.
+    """
+    signed = np.where(allowed, -values if highest else values, np.inf).reshape(len(values), -1)
+    best = signed.argmin(axis=1)
+    rows = np.argsort(signed[np.arange(len(signed)), best], kind="stable")
+    found = [int(row) for row in rows if np.isfinite(signed[row, best[row]])]
+    return [(row, *divmod(int(best[row]), values.shape[2])) for row in found[:count]]
+
+
+def make_galleries(
+    sample: ScoredSample, images: Column, generated: Column | None, *, count: int, side_px: int
+) -> list[Gallery]:
+    """Four galleries. generated: the column `genview`, None where it is not there; its pairs are then left out."""
+    allowed = np.ones(sample.consistency.shape, dtype=bool) if generated else sample.from_originals()
+    best = sample.consistency.max(axis=2, keepdims=True, where=allowed, initial=0)
+    consistent = allowed & (sample.consistency >= np.minimum(CONSISTENT, best))
+    among = f"Among pairs with a Semantic Consistency of {CONSISTENT:g}, or the most their image has in that round."
+    plans = (
+        ("Low Semantic Consistency", "Two views that may not show the same thing: likely false positives, left out "
+         "first.", sample.consistency, allowed, False),
+        ("High Semantic Consistency", "Two views that the estimator takes for one image, more surely than any others.",
+         sample.consistency, allowed, True),
+        ("Low Alignment Level", f"Pairs that even a shallow exit recognises: too alike to teach much. {among}",
+         sample.level, consistent, False),
+        ("High Alignment Level", f"Pairs that only a deep exit recognises, or none: same content, other looks. {among}",
+         sample.level, consistent, True),
+    )  # fmt: skip
+    cache: dict[tuple[str, int], np.ndarray] = {}
+    columns = {0: images, **({1: generated} if generated else {})}
+    return [
+        Gallery(
+            title,
+            about,
+            tuple(
+                show_pair(sample, place, columns, cache, side_px=side_px)
+                for place in pick_pairs(values, mask, count, highest=highest)
+            ),
+        )
+        for title, about, values, mask, highest in plans
+    ]
+
+
+def show_pair(
+    sample: ScoredSample,
+    place: tuple[int, int, int],
+    columns: Mapping[int, Column],
+    cache: dict[tuple[str, int], np.ndarray],
+    *,
+    side_px: int,
+) -> PairExample:
+    """One pair: the views, and the images they were cut from with the crops outlined."""
+    row, round_, pair = place
+    key = sample.keys[row]
+    recipes = sample.recipes[row, round_][sample.views[pair]]  # 2 p
+    kinds = [int(kind) for kind in recipes[:, column("source")]]
+    for kind in set(kinds):
+        if (key, kind) not in cache:
+            source = columns[kind]
+            cache[key, kind] = decode_image(source.fields(source.place_of[key]))
+    views = render_views([cache[key, kind] for kind in kinds], recipes, side_px)
+    sources = tuple(
+        Source(
+            picture(fit_inside(cache[key, kind], side_px), f"{'generated image' if kind else 'image'} of {key}"),
+            tuple(outline(recipes[index], index) for index in (0, 1) if kinds[index] == kind),
+            bool(kind),
+        )
+        for kind in sorted(set(kinds))
+    )
+    first, second = (picture(view, f"view {name} of {key}") for view, name in zip(views, "AB", strict=True))
+    scores = sample.scores[row, round_, pair]
+    return PairExample(
+        key,
+        round_,
+        float(scores[CONSISTENCY]),
+        int(scores[LEVEL]),
+        float(scores[SIMILARITIES]),
+        sources,
+        (first, second),
+    )
+
+
+def outline(recipe: Float32[np.ndarray, " p"], index: int) -> Outline:
+    top, left, height, width = (round(100 * float(value), 2) for value in recipe[BOX])
+    return Outline(top, left, height, width, index)
+
+
+def render_views(
+    images: Sequence[UInt8[np.ndarray, "_h _w 3"]], recipes: Float32[np.ndarray, "m p"], side_px: int
+) -> UInt8[np.ndarray, "m side side 3"]:
+    """The views as people see them: 0-255, not normalised."""
+    tensors = [torch.from_numpy(np.ascontiguousarray(image)) for image in images]
+    index = torch.arange(len(tensors))
+    views = render(tensors, recipes, index, side_px=side_px, mean=BLACK, std=WHITE)
+    return (views.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()

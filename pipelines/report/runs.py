@@ -1,0 +1,101 @@
+"""What a run's config says for people, and its training curves."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from viewkit.pipelines.report.charts import Chart, Series, line_chart
+from viewkit.pipelines.training.metrics import read_metrics
+from viewkit.shards.artifact import Artifact
+
+METRICS = "metrics.jsonl"
+POINTS = 240
+"""Points of a curve at most; longer ones are averaged over equal stretches of lines."""
+
+METHOD_FIELDS = ("select", "k_sc", "k_al", "alpha")
+"""Fields of a run's config that say how pairs are made; two runs that differ in these alone are compared."""
+
+SHOWN = (
+    ("spread", "Spread of outputs", "1: evenly over the sphere; near 0: collapsed, all images look the same."),
+    ("knn", "kNN accuracy while training", "Share of right answers of the online probe."),
+)
+"""Metric, title and what it means; those that nothing has are left out. Losses are drawn apart, a chart a framework."""
+
+
+def is_random(config: Mapping[str, Any]) -> bool:
+    """Whether a run trained on plain random pairs of the images themselves."""
+    return config["select"] == "random" and config["alpha"] == 0
+
+
+def method_of(config: Mapping[str, Any]) -> str:
+    """How a run's pairs were made, e.g. ``simsiam, vs2fi, generated 0.5``: the last is the probability of such a view."""
+    generated = f", generated {config['alpha']:g}" if config["alpha"] else ""
+    return f"{config['framework']}, {config['select']}{generated}"
+
+
+def draw_curves(artifacts: Sequence[Artifact]) -> list[Chart]:
+    """One chart a metric, one line an artifact that has a metrics.jsonl; losses of other frameworks in other charts."""
+    logs: dict[str, list[dict[str, Any]]] = {}
+    frameworks: dict[str, list[str]] = {}
+    for artifact in artifacts:
+        if METRICS in artifact.files:
+            name = artifact.name.removeprefix("runs/")
+            logs[name] = read_metrics(artifact.path(METRICS))
+            framework = artifact.identity.config.get("framework", artifact.identity.stage)
+            frameworks.setdefault(str(framework), []).append(name)
+    charts = [
+        draw_exits(f"curve-exits-{index}", logs[names[0]])
+        if has_exits(logs[names[0]])
+        else draw_metric(
+            f"curve-loss-{index}", logs, names, "loss", f"Loss, {framework}", "Mean of the steps in between."
+        )
+        for index, (framework, names) in enumerate(frameworks.items())
+    ]
+    charts += [draw_metric(f"curve-{metric}", logs, list(logs), metric, *words) for metric, *words in SHOWN]
+    return [chart for chart in charts if chart is not None]
+
+
+def has_exits(log: Sequence[Mapping[str, Any]]) -> bool:
+    return bool(log) and "loss_exit_1" in log[0]
+
+
+def draw_exits(chart: str, log: Sequence[Mapping[str, Any]]) -> Chart:
+    """The estimator's loss, its head's and every exit's apart: all are the same InfoNCE (VS-2FI, eq. 4)."""
+    names = {"loss_top": "head"}
+    while (metric := f"loss_exit_{len(names)}") in log[0]:
+        names[metric] = f"exit {len(names)}"
+    series = [line for metric, name in names.items() if (line := read_series(name, log, metric)) is not None]
+    ends = "; ".join(f"{line.name} from {line.y[0]:.3g} to {line.y[-1]:.3g}" for line in series)
+    alt = f"Loss of the estimator's head and of its exits over steps. {ends}."
+    return line_chart(chart, "Loss, estimator", series, x_label="step", y_label="loss", alt=alt)
+
+
+def draw_metric(
+    chart: str,
+    logs: Mapping[str, Sequence[Mapping[str, Any]]],
+    names: Sequence[str],
+    metric: str,
+    title: str,
+    meaning: str,
+) -> Chart | None:
+    series = [line for name in names if (line := read_series(name, logs[name], metric)) is not None]
+    if not series:
+        return None
+    ends = "; ".join(f"{line.name} from {line.y[0]:.3g} to {line.y[-1]:.3g}" for line in series)
+    alt = f"{title} over steps. {meaning} {ends}."
+    return line_chart(chart, title, series, x_label="step", y_label=metric, alt=alt)
+
+
+def read_series(name: str, log: Sequence[Mapping[str, Any]], metric: str) -> Series | None:
+    """The metric over steps, at most `POINTS` of it; None when no line has it."""
+    points = [(line["step"], line[metric]) for line in log if line.get(metric) is not None]
+    if not points:
+        return None
+    x, y = np.array(points, dtype=np.float64).T
+    parts = min(POINTS, len(x))
+    return Series(name, mean_of_parts(x, parts), mean_of_parts(y, parts))
+
+
+def mean_of_parts(values: np.ndarray, parts: int) -> np.ndarray:
+    return np.array([part.mean() for part in np.array_split(values, parts)])

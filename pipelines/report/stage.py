@@ -1,0 +1,125 @@
+"""`viewkit report`: one HTML page about whatever a dataset holds."""
+
+import io
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any, ClassVar
+
+import numpy as np
+from PIL import Image
+
+from viewkit.pipelines.report.accuracy import accuracy_tables
+from viewkit.pipelines.report.config import ReportConfig
+from viewkit.pipelines.report.generated import count_levels, draw_levels, show_generated
+from viewkit.pipelines.report.indicators import draw_histograms, draw_scores
+from viewkit.pipelines.report.inventory import OWN, Inventory, take_inventory
+from viewkit.pipelines.report.page import Content, render_page
+from viewkit.pipelines.report.pairs import make_galleries, read_sample
+from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
+from viewkit.pipelines.report.runs import draw_curves
+from viewkit.pipelines.seeds import smallest
+from viewkit.pipelines.stage import FitStage, Run
+from viewkit.pipelines.vs2fi.artifact import Histograms
+from viewkit.shards.artifact import Artifact
+from viewkit.shards.codecs import decode_image, decode_json
+from viewkit.shards.column import Column
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.files import read_file, write_whole
+
+PAGE = "index.html"
+STRIP = 12
+"""Images shown at the top."""
+MASKS_PX = 900
+
+
+class ReportStage(FitStage[ReportConfig]):
+    """Reads what is whole and says what is missing, so a report can be made at any time."""
+
+    name: ClassVar[str] = "report"
+    shown_as: ClassVar[str] = "report"
+    holds: ClassVar[Mapping[str, str]] = {"index.html": "the page, with its pictures inside"}
+    replaces: ClassVar[bool] = True
+    """A report of an earlier state of the dataset is written over."""
+
+    @property
+    def writes(self) -> str:
+        return OWN
+
+    def reads(self, config: ReportConfig) -> tuple[str, ...]:
+        return ("images",)
+
+    def inputs(self, config: ReportConfig, dataset: Dataset) -> Mapping[str, str]:
+        """Everything whole in the dataset, and what is there unfinished: the page says so."""
+        return {part.name: part.digest or "unfinished" for part in take_inventory(dataset).parts}
+
+    def fit(self, config: ReportConfig, run: Run) -> Mapping[str, Any]:
+        dataset, inventory = run.dataset, take_inventory(run.dataset)
+        run.progress.start(self.name, 5, "sections")
+        images = dataset.column("images") if inventory.has("images") else None
+        genview = dataset.column("genview") if images and inventory.has("genview") else None
+
+        sample, galleries = None, []
+        if images and inventory.has("pairs"):
+            sample = read_sample(dataset.column("pairs"), config.sample)
+            galleries = make_galleries(sample, images, genview, count=config.pairs, side_px=config.view_px)
+        run.progress.advance(1)
+        generated, levels = [], {}
+        if images and genview:
+            generated = show_generated(images, genview, count=config.generated, side_px=config.view_px)
+            levels = count_levels(genview, config.sample)
+        run.progress.advance(1)
+        histograms = Histograms.load(dataset.artifact("histograms")) if inventory.has("histograms") else None
+        masks, sign = read_masks(dataset.artifact("foreground")) if inventory.has("foreground") else (None, "")
+        run.progress.advance(1)
+        tables = accuracy_tables(dataset)
+        content = Content(
+            inventory=inventory,
+            tables=tables,
+            images=show_images(images, config.view_px) if images else [],
+            galleries=galleries,
+            num_pairs_looked_at=len(sample.keys) if sample else 0,
+            num_exits=sample.num_exits if sample else 0,
+            score_charts=draw_scores(sample) if sample else [],
+            generated=generated,
+            level_charts=[draw_levels(levels)] if levels else [],
+            masks=masks,
+            masks_sign=sign,
+            histogram_charts=draw_histograms(histograms) if histograms else [],
+            curves=draw_curves([dataset.artifact(name) for name in trained(inventory)]),
+            version=metadata.version("viewkit"),
+        )
+        run.progress.advance(1)
+        page = render_page(content).encode()
+        write_whole(run.folder / PAGE, page)
+        run.progress.advance(1)
+        return {
+            "page": PAGE,
+            "bytes": len(page),
+            "missing": [name for name, _ in inventory.missing],
+            "top1": {row.name: dict(row.top1) for table in tables for row in table.rows},
+        }
+
+
+def trained(inventory: Inventory) -> list[str]:
+    """Names of the finished artifacts that have training curves, the estimator first."""
+    estimator = ["estimator"] if inventory.has("estimator") else []
+    return [*estimator, *(part.name for part in inventory.runs)]
+
+
+def show_images(images: Column, side_px: int) -> list[Picture]:
+    """The images with the smallest key hashes."""
+    keys = smallest(images.keys(), STRIP)
+    pixels = [decode_image(images.fields(images.place_of[key])) for key in keys]
+    return [picture(fit_inside(each, side_px), f"image {key}") for key, each in zip(keys, pixels, strict=True)]
+
+
+def read_masks(foreground: Artifact) -> tuple[Picture | None, str]:
+    """The contact sheet of foreground masks, where the artifact has one, and the sign that was taken."""
+    if "masks.png" not in foreground.files:
+        return None, ""
+    with Image.open(io.BytesIO(read_file(foreground.path("masks.png")))) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    if max(pixels.shape) > MASKS_PX:
+        pixels = fit_inside(pixels, MASKS_PX)
+    sign = str(decode_json(read_file(foreground.path("foreground.json"))).get("sign", ""))
+    return picture(pixels, "Images, and what is foreground in them under either sign of the component"), sign

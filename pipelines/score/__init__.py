@@ -1,0 +1,1 @@
+"""Stage `score`: candidate views of every image and the indicators of every pair."""

@@ -1,0 +1,79 @@
+"""Stage `rescore`: new indicators from the similarities that a pairs column keeps, without images or an estimator.
+
+For another gamma or other histograms. Recipes and similarities are copied; the result is a column of its own, because
+a column has one identity.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from viewkit.pipelines.score.batches import batches
+from viewkit.pipelines.score.config import RescoreConfig
+from viewkit.pipelines.stage import MapStage, Run, ShardFn
+from viewkit.pipelines.vs2fi.artifact import Histograms
+from viewkit.pipelines.vs2fi.matching import require_same
+from viewkit.pipelines.vs2fi.scores import SIMILARITIES, score_pairs
+from viewkit.shards.codecs import decode_npy, encode_npy
+from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.row import Reject, Row
+
+ROWS_AT_ONCE = 256
+
+
+class RescoreStage(MapStage[RescoreConfig]):
+    """source: the pairs column to read. column: the one to write."""
+
+    name = "rescore"
+    shown_as = "pairs_rescored"
+    holds: ClassVar[Mapping[str, str]] = {
+        "recipes.npy": "as in `pairs`",
+        "scores.npy": "as in `pairs`, with Semantic Consistency and Alignment Level read off the similarities again",
+    }
+    uses_torch: ClassVar[bool] = False
+
+    def __init__(self, source: str = "pairs", column: str = "pairs_rescored") -> None:
+        if source == column:
+            raise ConfigError(f"rescore: source and column are both '{source}'; write to another column")
+        self.source, self.column = source, column
+
+    @property
+    def writes(self) -> str:
+        return self.column
+
+    def reads(self, config: RescoreConfig) -> tuple[str, ...]:
+        return (self.source, "histograms")
+
+    def prepare(self, config: RescoreConfig, run: Run) -> ShardFn:
+        """`RefusedError` when the pairs were scored with another estimator than the histograms were counted with."""
+        histograms = Histograms.load(run.dataset.artifact("histograms"))
+        scored_with = run.dataset.column(self.source).identity.inputs.get("estimator", "unknown")
+        require_same(
+            self.name,
+            f"the estimator of column '{self.source}'",
+            {"digest": scored_with},
+            "the one the histograms were counted with",
+            {"digest": histograms.estimator},
+            "rerun 'viewkit histograms' with that estimator, or score again",
+        )
+
+        def rescore_rows(rows: Iterator[Row]) -> Iterator[Row | Reject]:
+            for batch in batches(rows, ROWS_AT_ONCE):
+                stored = np.stack([similarities(row, histograms.num_exits) for row in batch])
+                scores = score_pairs(stored, histograms, config.gamma)
+                for row, row_scores in zip(batch, scores, strict=True):
+                    yield Row(row.key, {**row.fields, "scores.npy": encode_npy(row_scores)})
+
+        return rescore_rows
+
+
+def similarities(row: Row, num_exits: int) -> np.ndarray:
+    """The similarities [r c 1 + L] of a pairs row. `DataError` when it has another number of exits."""
+    scores = decode_npy(row.fields["scores.npy"])
+    found = scores.shape[-1] - SIMILARITIES - 1
+    if found != num_exits:
+        raise DataError(
+            f"rescore: row {row.key} has {found} exits and the histograms have {num_exits}; score the pairs again"
+        )
+    return scores[..., SIMILARITIES:]

@@ -1,0 +1,112 @@
+"""Stage `score`: rounds of candidate views of every image, and the two indicators of every pair of them.
+
+KEY.recipes.npy: float32 [r v p], the views (fields of `views.recipe.FIELDS`). KEY.scores.npy: float32 [r c s], the
+pairs in the order of `vs2fi.pairs.pair_index`; the last axis is `vs2fi.scores.score_names(num_exits)`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import numpy as np
+
+from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.score.batches import batches
+from viewkit.pipelines.score.config import ScoreConfig
+from viewkit.pipelines.score.scorer import Decoded, Scorer
+from viewkit.pipelines.stage import MapStage, Run, ShardFn
+from viewkit.pipelines.views.policies import load_policy
+from viewkit.pipelines.vs2fi.artifact import Histograms
+from viewkit.pipelines.vs2fi.candidates import ROWS_PER_BATCH, check_policy, load_image
+from viewkit.pipelines.vs2fi.matching import require_same
+from viewkit.shards.codecs import encode_npy
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.document import digest
+from viewkit.shards.errors import DataError
+from viewkit.shards.row import Reject, Row
+
+
+class ScoreStage(MapStage[ScoreConfig]):
+    """Memory: the images of two batches (one is decoded while the other is scored) and one round of their views.
+
+    Rejects: ``undecodable_image``, ``no_generated_view`` (only with candidates "generated"), ``nan_similarity``.
+    """
+
+    name = "score"
+    shown_as = "pairs"
+    holds: ClassVar[Mapping[str, str]] = {
+        "recipes.npy": "float32 [r v p]: r rounds of v candidate views, p numbers a recipe (docs/views.md)",
+        "scores.npy": "float32 [r c s]: c = v (v - 1) / 2 pairs, (0,1), (0,2) ...; s = Semantic Consistency, "
+        "Alignment Level, similarity at the top, similarities at exits 1 ... L",
+    }
+    writes = "pairs"
+
+    def reads(self, config: ScoreConfig) -> tuple[str, ...]:
+        generated = () if config.candidates == "original" else ("genview",)
+        return ("images", *generated, "estimator", "histograms")
+
+    def inputs(self, config: ScoreConfig, dataset: Dataset) -> Mapping[str, str]:
+        policy = digest(load_policy(config.policy).to_dict())
+        return {**super().inputs(config, dataset), "policy": policy}
+
+    def prepare(self, config: ScoreConfig, run: Run) -> ShardFn:
+        """`RefusedError` when estimator, histograms and policy do not belong together."""
+        artifact = run.dataset.artifact("estimator")
+        estimator = Estimator.load(artifact, run.device)
+        histograms = Histograms.load(run.dataset.artifact("histograms"))
+        policy = load_policy(config.policy)
+        check_policy(self.name, estimator, policy, config.side_px)
+        check_histograms(self.name, estimator, artifact.digest, histograms)
+        scorer = Scorer(estimator, histograms, policy.with_side(estimator.side_px), config, run.stage)
+        wants_generated = config.candidates != "original"
+
+        def decode(rows: Sequence[Row]) -> list[Decoded | Reject]:
+            return [decode_row(row, wants_generated, config.candidates == "generated", run.device) for row in rows]
+
+        def score(rows: Iterator[Row]) -> Iterator[Row | Reject]:
+            with ThreadPoolExecutor(1) as thread:
+                pending = None
+                for batch in batches(rows, ROWS_PER_BATCH):
+                    following = thread.submit(decode, batch)
+                    if pending is not None:
+                        yield from score_batch(scorer, pending.result())
+                    pending = following
+                if pending is not None:
+                    yield from score_batch(scorer, pending.result())
+
+        return score
+
+
+def check_histograms(stage: str, estimator: Estimator, estimator_digest: str, histograms: Histograms) -> None:
+    """`RefusedError` naming what differs, unless the histograms were counted with this very estimator."""
+    ours = {"digest": estimator_digest, "tau": estimator.tau, "num_exits": estimator.num_exits}
+    theirs = {"digest": histograms.estimator, "tau": histograms.tau, "num_exits": histograms.num_exits}
+    remedy = "delete the histograms and rerun 'viewkit histograms'"
+    require_same(stage, "the estimator", ours, "the one the histograms were counted with", theirs, remedy)
+
+
+def decode_row(row: Row, wants_generated: bool, needs_generated: bool, device: str) -> Decoded | Reject:
+    """The row's images on the device, or why it cannot be scored."""
+    generated = row.joined["genview"] if wants_generated else None
+    if needs_generated and generated is None:
+        return Reject(row.key, "no_generated_view", "column 'genview' rejected this row")
+    try:
+        original = load_image(row.fields, device)
+        return Decoded(row.key, original, None if generated is None else load_image(generated, device))
+    except DataError as error:
+        return Reject(row.key, "undecodable_image", str(error))
+
+
+def score_batch(scorer: Scorer, batch: Sequence[Decoded | Reject]) -> Iterator[Row | Reject]:
+    """One row or reject for each of the batch, in its order."""
+    decoded = [row for row in batch if isinstance(row, Decoded)]
+    scored = iter(zip(*scorer.score(decoded), strict=True)) if decoded else iter(())
+    for row in batch:
+        if isinstance(row, Reject):
+            yield row
+            continue
+        recipes, scores = next(scored)
+        if np.isnan(scores).any():
+            yield Reject(row.key, "nan_similarity", "the estimator gave NaN for a view of this image")
+            continue
+        yield Row(row.key, {"recipes.npy": encode_npy(recipes), "scores.npy": encode_npy(scores)})

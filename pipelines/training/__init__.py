@@ -1,0 +1,1 @@
+"""What the estimator and pretrain share: loop, optimisers, schedules, checkpoints, probes."""

@@ -1,0 +1,1 @@
+"""Views: what is drawn (recipes), by which laws (policies), and the pixels it gives (render)."""

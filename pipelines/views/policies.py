@@ -1,0 +1,79 @@
+"""The published policies, as data, and `load_policy`.
+
+Where a paper and its code differ, or a paper is silent, the choice stands beside the policy. All blur is a true
+Gaussian with the sigma that was drawn (the libraries cut it at 23 taps or approximate it by boxes).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from viewkit.pipelines.views.policy import Policy, ViewLaw, read_policy
+from viewkit.shards.errors import ConfigError
+
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
+CIFAR_STD = (0.2470, 0.2435, 0.2616)
+TINY_MEAN = (0.480, 0.448, 0.398)
+TINY_STD = (0.277, 0.269, 0.282)
+
+# He et al. 2020: grey comes before the jitter, which is always on; no blur.
+MOCO_V1 = ViewLaw(p_jitter=1.0, saturation=0.4, hue=0.4, grey_first=True)
+# Chen et al. 2020b, and Chen & He 2021 (SimSiam) with the same numbers.
+MOCO_V2 = ViewLaw(saturation=0.4, p_blur=0.5)
+# Grill et al. 2020, appendix B: the asymmetric pair that MoCo v3, VICReg and GenView took over.
+BYOL_1 = ViewLaw(area=(0.08, 1.0), p_blur=1.0)
+BYOL_2 = replace(BYOL_1, p_blur=0.1, p_solarize=0.2)
+# Chen et al. 2020a with strength 1: the paper does not say how the crop is resized; bilinear here.
+SIMCLR = ViewLaw(area=(0.08, 1.0), brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, p_blur=0.5)
+# Chen et al. 2021: crops from 0.2 for ResNet, from 0.08 for ViT.
+MOCO_V3_1, MOCO_V3_2 = (replace(law, area=(0.2, 1.0)) for law in (BYOL_1, BYOL_2))
+# Caron et al. 2020, 2021: two large views and small ones of 96 px.
+SWAV_LARGE = replace(SIMCLR, area=(0.14, 1.0))
+SWAV_SMALL = replace(SIMCLR, area=(0.05, 0.14), side_px=96)
+DINO_1, DINO_2 = (replace(law, area=(0.4, 1.0)) for law in (BYOL_1, BYOL_2))
+DINO_SMALL = replace(BYOL_1, area=(0.05, 0.4), p_blur=0.5, side_px=96)
+# Small images: the baselines of JointCrop and GenView on CIFAR and Tiny-ImageNet have neither blur nor solarize.
+SMALL = ViewLaw(saturation=0.4)
+# DSF adds RandAugment after the crop with probability 0.5 on CIFAR; its paper lists blur without a probability,
+# taken from MoCo v2 here.
+DSF_CIFAR = replace(SMALL, p_blur=0.5, sigma=(0.1, 2.0), p_randaugment=0.5)
+
+_ALL = (
+    Policy(name="moco_v1", views=(MOCO_V1, MOCO_V1)),
+    Policy(name="moco_v2", views=(MOCO_V2, MOCO_V2)),
+    Policy(name="moco_v3", views=(MOCO_V3_1, MOCO_V3_2)),
+    Policy(name="moco_v3_vit", views=(BYOL_1, BYOL_2)),
+    Policy(name="simclr", views=(SIMCLR, SIMCLR)),
+    Policy(name="byol", views=(BYOL_1, BYOL_2), interpolation="bicubic"),
+    # VS-2FI appendix E.2: "following BYOL", for every framework.
+    Policy(name="strengthened", views=(BYOL_1, BYOL_2)),
+    Policy(name="simsiam", views=(MOCO_V2, MOCO_V2)),
+    Policy(name="vicreg", views=(BYOL_1, BYOL_2), interpolation="bicubic"),
+    Policy(name="swav", views=(SWAV_LARGE,) * 2 + (SWAV_SMALL,) * 6, num_views=8),
+    Policy(name="dino", views=(DINO_1, DINO_2) + (DINO_SMALL,) * 8, num_views=10, interpolation="bicubic"),
+    # GenView: MoCo v3's laws with CLIP's normalisation, because its quality encoder sees the same tensors. The
+    # released code computes the blur and throws it away; here it is applied.
+    Policy(name="genview_resnet", views=(MOCO_V3_1, MOCO_V3_2), mean=CLIP_MEAN, std=CLIP_STD),
+    Policy(name="genview_vit", views=(BYOL_1, BYOL_2), mean=CLIP_MEAN, std=CLIP_STD),
+    Policy(name="genview_simsiam", views=(MOCO_V2, MOCO_V2), mean=CLIP_MEAN, std=CLIP_STD),
+    Policy(name="dsf", views=(BYOL_1, BYOL_2)),
+    Policy(name="dsf_cifar", views=(DSF_CIFAR, DSF_CIFAR), side_px=32, mean=CIFAR_MEAN, std=CIFAR_STD),
+    Policy(name="cifar", views=(SMALL, SMALL), side_px=32, mean=CIFAR_MEAN, std=CIFAR_STD),
+    Policy(name="tiny", views=(SMALL, SMALL), side_px=64, mean=TINY_MEAN, std=TINY_STD),
+)
+POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in _ALL})
+
+
+def load_policy(name_or_path: str) -> Policy:
+    """A named policy, or one read from a TOML file (anything that ends in ``.toml``).
+
+    Raises `ConfigError` for an unknown name and for whatever is wrong in the file.
+    """
+    if name_or_path in POLICIES:
+        return POLICIES[name_or_path]
+    if name_or_path.endswith(".toml"):
+        return read_policy(Path(name_or_path), POLICIES)
+    raise ConfigError(f"policy is {name_or_path!r}; needed a TOML file or one of {', '.join(sorted(POLICIES))}")

@@ -1,0 +1,243 @@
+"""Render recipes: images in, normalised views out. Draws nothing.
+
+The order of a view: crop and antialiased resize, flip, RandAugment, grey (where it comes first), jitter in the
+recipe's order, grey, blur, solarize, normalise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from viewkit.pipelines.views.blur import blur, blur_batch
+from viewkit.pipelines.views.buffers import Buffers
+from viewkit.pipelines.views.colour import WHITE, Blend, apply_blend, jitter, make_grey, solarize
+from viewkit.pipelines.views.colour_batch import colour_order, grey_batch, jitter_batch, solarize_batch
+from viewkit.pipelines.views.native import Kernels, finish_views, view_parameters
+from viewkit.pipelines.views.operations import apply_operations
+from viewkit.pipelines.views.policy import IMAGENET_MEAN, IMAGENET_STD, Colour, Interpolation
+from viewkit.pipelines.views.recipe import NO_SOLARIZE, check_recipes, column, pixel_boxes
+from viewkit.pipelines.views.resize import KERNELS, resize_crop, resize_windows
+from viewkit.shards.errors import ConfigError, DataError
+
+Images = Sequence[Tensor] | Tensor
+
+
+@dataclass(frozen=True)
+class Job:
+    """One call of `render`, checked: m recipes, the image and the box in whole pixels of each."""
+
+    images: Images
+    recipes: Float[np.ndarray, "m p"]
+    index: Int[np.ndarray, " m"]
+    boxes: Int[np.ndarray, "m 4"]
+    side_px: int
+    mean: Colour
+    std: Colour
+    interpolation: Interpolation
+    kernels: Kernels | None
+
+
+PRODUCT_SIDE_PX = 48
+"""On a CPU, views up to this side are rendered as a batch of products; larger ones view by view."""
+CPU_VIEWS = 128
+"""Views of such a batch: they stay in the cache."""
+GPU_BYTES = 2**30
+"""Working memory of a batch on a GPU, counted as float32 windows and views."""
+
+
+@torch.no_grad()
+def render(
+    images: Sequence[Tensor] | Tensor,
+    recipes: np.ndarray | Tensor,
+    image_index: np.ndarray | Tensor | Sequence[int],
+    *,
+    side_px: int,
+    mean: Colour = IMAGENET_MEAN,
+    std: Colour = IMAGENET_STD,
+    interpolation: Interpolation = "bilinear",
+    out: Tensor | None = None,
+    kernels: Kernels | None = None,
+) -> Float[Tensor, "m 3 {side_px} {side_px}"]:
+    """Views of m recipes.
+
+    images: uint8 0-255 or float 0-1 [h w 3], of any sizes, or one tensor [n h w 3]; all on one device.
+    recipes: float32 [m p]; image_index: for each recipe, the image it is cut from. mean, std: of values in 0-1.
+    Blur sigmas are scaled from the side they were drawn for to `side_px`.
+    out: memory for the result, to be used again; fresh memory costs a third of the time on a CPU.
+    kernels: `native.load_kernels()` for compiled colour and blur, for images on a CPU only.
+    Raises `DataError` for images, recipes or indices that cannot be rendered, naming which.
+    """
+    rows = check_recipes(np.asarray(recipes.cpu() if isinstance(recipes, Tensor) else recipes))
+    if rows.ndim != 2:
+        raise DataError(f"recipes: an array of shape {list(rows.shape)}, needed [m, p]; reshape it first")
+    index = np.asarray(image_index.cpu() if isinstance(image_index, Tensor) else image_index, dtype=np.int64)
+    _check(images, index, len(rows), side_px, interpolation)
+    if out is None:
+        out = torch.empty(len(rows), 3, side_px, side_px, device=images[0].device)
+    shape = (len(rows), 3, side_px, side_px)
+    if out.shape != shape or out.dtype != torch.float32 or not out.is_contiguous() or out.device != images[0].device:
+        raise ConfigError(
+            f"out is {out.dtype} {list(out.shape)} on {out.device}; needed contiguous float32 {list(shape)} "
+            f"on {images[0].device}"
+        )
+    if kernels is not None and out.device.type != "cpu":
+        raise ConfigError(f"kernels are compiled for the CPU, and the images are on {out.device}; render without them")
+    sizes = np.array([image.shape[:2] for image in images], dtype=np.int64)[index]
+    job = Job(images, rows, index, pixel_boxes(rows, sizes), side_px, mean, std, interpolation, kernels)
+    if out.device.type == "cpu" and side_px > PRODUCT_SIDE_PX:
+        _render_loop(job, out)
+    else:
+        _render_batches(job, out)
+    return out
+
+
+def _check(images: Images, index: np.ndarray, count: int, side_px: int, interpolation: str) -> None:
+    if side_px < 1:
+        raise ConfigError(f"side_px is {side_px}; needed at least 1")
+    if interpolation not in KERNELS:
+        raise ConfigError(f"interpolation is {interpolation!r}; needed one of {', '.join(KERNELS)}")
+    if index.shape != (count,):
+        raise DataError(f"image_index: shape {list(index.shape)}, needed one image for each of {count} recipes")
+    if not len(images):
+        raise DataError("images: none given")
+    if index.size and not 0 <= index.min() <= index.max() < len(images):
+        wrong = index[(index < 0) | (index >= len(images))][0]
+        raise DataError(f"image_index: {wrong}; there are {len(images)} images, from 0")
+    for place, image in enumerate([images] if isinstance(images, Tensor) else images):
+        name = "images" if isinstance(images, Tensor) else f"image {place}"
+        dims = 4 if isinstance(images, Tensor) else 3
+        if image.ndim != dims or image.shape[-1] != 3 or 0 in image.shape:
+            shape = "[n, h, w, 3]" if dims == 4 else "[h, w, 3]"
+            raise DataError(f"{name}: shape {list(image.shape)}, needed {shape} (RGB); convert grey and RGBA first")
+        if image.dtype != torch.uint8 and not image.dtype.is_floating_point:
+            raise DataError(f"{name}: {image.dtype}, needed uint8 (0-255) or a float type (0-1)")
+
+
+def _render_loop(job: Job, out: Float[Tensor, "m 3 s s"]) -> None:
+    """View by view: each stays in the cache from the resize to the normalisation."""
+    buffers = Buffers(job.side_px)
+    numbers, taps = view_parameters(job.recipes, job.side_px, job.mean, job.std) if job.kernels else (None, None)
+    has_operations = ((job.recipes[:, column("op_1")] > 0) | (job.recipes[:, column("op_2")] > 0)).tolist()
+    places = np.arange(len(job.recipes))
+    flip = column("flip")
+    rows = zip(job.recipes.tolist(), job.index.tolist(), job.boxes.tolist(), strict=True)
+    for place, (recipe, image, box) in enumerate(rows):
+        pixels = resize_crop(job.images[image], tuple(box), job.side_px, job.interpolation)
+        if pixels.dtype != torch.uint8:
+            pixels = pixels.float() * WHITE
+        at = slice(place, place + 1)
+        if has_operations[place]:
+            pixels = pixels.float()
+            apply_operations(pixels[:, None], job.recipes[at])
+        if job.kernels is not None and numbers is not None and taps is not None:
+            area = job.side_px**2
+            finish_views(
+                job.kernels, pixels, numbers[at], taps[at], places[at], out, view_stride=0, channel_stride=area
+            )
+            continue
+        buffers.view.copy_(pixels.flip(-1) if recipe[flip] else pixels)
+        _finish_view(buffers.view, recipe, job, buffers, out[place])
+
+
+def _finish_view(
+    work: Float[Tensor, "3 s s"], recipe: list[float], job: Job, buffers: Buffers, view: Float[Tensor, "3 s s"]
+) -> None:
+    """Everything after the resize and the flip, from `work` into `view`."""
+    blend = Blend()
+    grey = recipe[column("grey")]
+    if grey == 2:
+        make_grey(work, blend, buffers)
+    first = column("brightness")
+    factors = (recipe[first], recipe[first + 1], recipe[first + 2], recipe[first + 3])
+    jitter(work, factors, int(recipe[column("order")]), blend, buffers)
+    if grey == 1:
+        make_grey(work, blend, buffers)
+    sigma = recipe[column("sigma")] * job.side_px / recipe[column("side")]
+    threshold = recipe[column("solarize")]
+    if sigma > 0 or threshold < NO_SOLARIZE:
+        apply_blend(work, blend, buffers)
+        if sigma > 0:
+            blur(work, sigma, buffers)
+        if threshold < NO_SOLARIZE:
+            solarize(work, threshold * WHITE)
+    apply_blend(work, blend, buffers)
+    for channel in range(3):
+        scale = 1 / (WHITE * job.std[channel])
+        torch.mul(work[channel], scale, out=view[channel]).sub_(job.mean[channel] / job.std[channel])
+
+
+def _render_batches(job: Job, out: Float[Tensor, "m 3 s s"]) -> None:
+    """Batches of views at once, on any device: windows of about one size together, so that little is padding."""
+    pixels = Pixels(job.images)
+    order = np.argsort(job.boxes[:, 2] * job.boxes[:, 3], kind="stable")[::-1]
+    start = 0
+    while start < len(order):
+        height, width = job.boxes[order[start:], 2].max(), job.boxes[order[start:], 3].max()
+        count = CPU_VIEWS
+        if out.device.type != "cpu":
+            side = job.side_px
+            count = max(1, GPU_BYTES // int(4 * (6 * height * width + 8 * side * (height + width) + 12 * side**2)))
+        part = order[start : start + count]
+        part = part[colour_order(job.recipes[part])]
+        batch = pixels.views(job.index[part], job.boxes[part], job.side_px, job.interpolation)
+        _finish_batch(batch, part, job, out)
+        start += count
+
+
+class Pixels:
+    """The pixels of many images as one block, so that a batch of crops of any sizes is one gather."""
+
+    def __init__(self, images: Images) -> None:
+        sizes = np.array([image.shape[:2] for image in images], dtype=np.int64)
+        self.widths = sizes[:, 1]
+        self.starts = np.concatenate([[0], np.cumsum(sizes[:, 0] * sizes[:, 1])[:-1]])
+        self.flat = (
+            images.reshape(-1, 3) if isinstance(images, Tensor) else torch.cat([i.reshape(-1, 3) for i in images])
+        )
+
+    def views(
+        self, index: Int[np.ndarray, " m"], boxes: Int[np.ndarray, "m 4"], side_px: int, interpolation: Interpolation
+    ) -> Float[Tensor, "3 m s s"]:
+        """Resized crops, 0-255."""
+        device = self.flat.device
+        first = self.starts[index] + boxes[:, 0] * self.widths[index] + boxes[:, 1]
+        numbers = np.stack([first, self.widths[index], boxes[:, 2], boxes[:, 3]])
+        corner, pitch, height, width = torch.from_numpy(numbers).to(device)
+        y = torch.arange(int(boxes[:, 2].max()), device=device)
+        x = torch.arange(int(boxes[:, 3].max()), device=device)
+        rows = corner[:, None] + torch.minimum(y, height[:, None] - 1) * pitch[:, None]  # m h
+        places = rows[:, :, None] + torch.minimum(x, width[:, None] - 1)[:, None, :]  # m h w
+        windows = self.flat.index_select(0, places.view(-1)).view(*places.shape, 3)
+        zero = torch.zeros_like(height)
+        batch = resize_windows(windows, torch.stack([zero, zero, height, width], dim=1), side_px, interpolation)
+        return batch if self.flat.dtype == torch.uint8 else batch.mul_(WHITE)
+
+
+def _finish_batch(batch: Float[Tensor, "3 k s s"], part: Int[np.ndarray, " k"], job: Job, out: Tensor) -> None:
+    """Everything after the resize, into out[part]; `part` is in the order of `colour_order`."""
+    recipes = job.recipes[part]
+
+    def numbers(name: str) -> Float[np.ndarray, " k"]:
+        return recipes[:, column(name)]
+
+    apply_operations(batch, recipes)
+    if job.kernels is not None:
+        parameters, taps = view_parameters(recipes, job.side_px, job.mean, job.std)
+        area = job.side_px**2
+        finish_views(job.kernels, batch, parameters, taps, part, out, view_stride=area, channel_stride=len(part) * area)
+        return
+    flipped = torch.from_numpy(np.flatnonzero(numbers("flip"))).to(batch.device)
+    if flipped.numel():
+        batch.index_copy_(1, flipped, batch.index_select(1, flipped).flip(-1))
+    grey_batch(batch, numbers("grey") == 2)
+    jitter_batch(batch, recipes)
+    grey_batch(batch, numbers("grey") == 1)
+    blur_batch(batch, torch.from_numpy(numbers("sigma") * job.side_px / numbers("side")).to(batch.device))
+    solarize_batch(batch, numbers("solarize"))
+    for channel in range(3):
+        batch[channel].mul_(1 / (WHITE * job.std[channel])).sub_(job.mean[channel] / job.std[channel])
+    out[torch.from_numpy(part).to(out.device)] = batch.transpose(0, 1)

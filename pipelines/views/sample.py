@@ -1,0 +1,336 @@
+"""Draw recipes. The only place of `views` that draws.
+
+Every number comes from one Philox stream a (row, view): key = the row's 128-bit id, counter = (block, view, round,
+domain of seed and stage). So a recipe depends on (seed, stage, key, round, view) and on nothing else: not on the
+order of rows, the worker, the machine or the number of views drawn beside it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Float, Float32, Float64, Int, UInt64
+
+from viewkit.pipelines.seeds import domain
+from viewkit.pipelines.views import boxes, randaugment
+from viewkit.pipelines.views.joint import joint_pair
+from viewkit.pipelines.views.philox import philox, uniforms
+from viewkit.pipelines.views.policy import JointLaw, Policy, ViewLaw
+from viewkit.pipelines.views.portable import log
+from viewkit.pipelines.views.recipe import NO_SOLARIZE, NUM_FIELDS, VERSION, column
+from viewkit.shards.errors import ConfigError, DataError
+
+Pipelines = Literal["alternate", "random"]
+
+# Blocks of four numbers in a view's stream. Try t of a crop has its blocks at t * TRY: the crop, then Beta's own tries.
+CROP, COINS, JITTER, FILTERS, RANDAUGMENT, SIGNS = range(6)
+BETA, BETA_TRIES = 16, 96
+TRY = 2**10
+# Words that stand in the place of the view where a draw belongs to a pair of views or to the whole row.
+PAIR = 2**32
+SOURCE = 2**33
+SELECTION = 2**34
+WHOLE_IMAGE = (0.0, 0.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The Philox streams of m (row, view) places."""
+
+    ids: UInt64[np.ndarray, "m 2"]
+    views: UInt64[np.ndarray, " m"]
+    round: int
+    domain: int
+
+    def draw(self, block: int, at: Int[np.ndarray, " k"] | None = None) -> Float64[np.ndarray, "m 4"]:
+        """Four uniforms in [0, 1) from one block, for all places or for those `at`."""
+        ids, views = (self.ids, self.views) if at is None else (self.ids[at], self.views[at])
+        counters = np.empty((len(ids), 4), dtype=np.uint64)
+        counters[:, 0] = block + 1  # numpy's own stream, started at block 0, gives this block first
+        counters[:, 1] = views
+        counters[:, 2] = self.round
+        counters[:, 3] = self.domain
+        return uniforms(philox(counters, ids))
+
+    def places(self, first: int, count: int) -> "Streams":
+        """For one place a row, with `count` words from `first` on in the place of the view."""
+        views = np.tile(np.arange(first, first + count, dtype=np.uint64), len(self.ids))
+        return Streams(np.repeat(self.ids, count, axis=0), views, self.round, self.domain)
+
+
+def _streams(ids: UInt64[np.ndarray, "n 2"], seed: int, stage: str, round: int) -> Streams:
+    if not 0 <= round < 2**32:
+        raise ConfigError(f"round is {round}; needed a whole number in 0 ... 2^32 - 1")
+    if seed < 0:
+        raise ConfigError(f"seed is {seed}; needed a whole number from 0 on")
+    # "/views" keeps these streams apart from `seeds.stream`, which has the same key words at round 0 and view 0.
+    return Streams(ids, np.zeros(len(ids), dtype=np.uint64), round, domain(seed, f"{stage}/views"))
+
+
+def _law_column(policy: Policy, name: str, laws: Int[np.ndarray, " m"]) -> Float64[np.ndarray, " m"]:
+    return np.array([float(getattr(law, name)) for law in policy.views])[laws]
+
+
+def _law_range(policy: Policy, name: str, laws: Int[np.ndarray, " m"]) -> Float64[np.ndarray, "m 2"]:
+    return np.array([getattr(law, name) for law in policy.views], dtype=np.float64)[laws]
+
+
+def factor_range(law: ViewLaw, name: str) -> tuple[float, float]:
+    """Range of a jitter factor: 1 -+ its strength, cut at 0."""
+    strength = float(getattr(law, name))
+    return max(0.0, 1 - strength), 1 + strength
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What all draws of one call share. m = n v places, ordered by row; pairs: places of views (0, 1), (2, 3), ..."""
+
+    policy: Policy
+    streams: Streams
+    pair_streams: Streams
+    pairs: Int[np.ndarray, "k 2"]
+    laws: Int[np.ndarray, " m"]
+    aspects: Float64[np.ndarray, " m"]
+    foreground: Float64[np.ndarray, "m 4"] | None
+
+
+def sample_recipes(
+    policy: Policy,
+    ids: UInt64[np.ndarray, "n 2"],
+    sizes: Int[np.ndarray, "n 2"],
+    *,
+    seed: int,
+    stage: str,
+    round: int = 0,
+    num_views: int | None = None,
+    pipelines: Pipelines = "alternate",
+    rounds: int = 1,
+    p_generated: float = 0.0,
+    generated_sizes: Int[np.ndarray, "n 2"] | None = None,
+    foreground: Float[np.ndarray, "n 4"] | None = None,
+) -> Float32[np.ndarray, "n v p"]:
+    """Recipes of `num_views` views of every row (the policy's own number when None).
+
+    ids: `seeds.row_ids` of the keys. sizes: (height, width) of the images in px. rounds: how many rounds there will
+    be, for the schedule of an IoU ceiling.
+    pipelines: "alternate": view j follows law j mod the number of laws (T1, T2, T1, ...); "random": each view draws
+    its law (VS-2FI, Alg. 1).
+    p_generated: share of rows of which half of the views (one of two, chosen at random; at least one) use the
+    generated image (GenView, sec. 3.1); generated_sizes: sizes of those, like `sizes` when None.
+    foreground: boxes from `boxes.foreground_boxes`, in which the centres of the crops then lie (ContrastiveCrop).
+    Raises `DataError` for an image without pixels and `ConfigError` for an impossible option.
+    """
+    v = policy.num_views if num_views is None else num_views
+    if v < 1:
+        raise ConfigError(f"num_views is {v}; needed at least 1")
+    if pipelines not in get_args(Pipelines):
+        raise ConfigError(f"pipelines is {pipelines!r}; needed one of {', '.join(get_args(Pipelines))}")
+    rows = _streams(ids, seed, stage, round)
+    streams = rows.places(0, v)
+    coins = streams.draw(FILTERS)
+    laws = np.tile(np.arange(v) % len(policy.views), len(ids))
+    if pipelines == "random":
+        laws = (coins[:, 3] * len(policy.views)).astype(np.int64)
+    source = _sources(rows, v, p_generated)  # (n v)
+    pairs = (np.arange(len(ids))[:, None, None] * v + np.arange(v // 2 * 2).reshape(-1, 2)).reshape(-1, 2)
+    plan = _Plan(
+        policy=policy,
+        streams=streams,
+        pair_streams=rows.places(PAIR, v // 2),
+        pairs=pairs,
+        laws=laws,
+        aspects=_aspects(sizes, generated_sizes, source, v),
+        foreground=None if foreground is None else np.repeat(foreground.astype(np.float64), v, axis=0),
+    )
+    recipes = np.zeros((len(laws), NUM_FIELDS))
+    recipes[:, column("version")], recipes[:, column("law")], recipes[:, column("source")] = VERSION, laws, source
+    recipes[:, column("side")] = np.array([policy.side_of(law) for law in range(len(policy.views))])[laws]
+    recipes[:, column("top") : column("width") + 1] = _crops(plan, rows, v, round, rounds)
+    _fill_colour(plan, coins, recipes)
+    _fill_randaugment(plan, recipes)
+    return recipes.astype(np.float32).reshape(len(ids), v, NUM_FIELDS)
+
+
+def sample_selection(
+    ids: UInt64[np.ndarray, "n 2"], *, seed: int, stage: str, round: int
+) -> Float64[np.ndarray, "n 4"]:
+    """Four uniforms a row for `select`: which pair, in which order, and two to spare."""
+    return _streams(ids, seed, stage, round).places(SELECTION, 1).draw(0)
+
+
+def _sources(rows: Streams, v: int, p_generated: float) -> Int[np.ndarray, " m"]:
+    if not 0 <= p_generated <= 1:
+        raise ConfigError(f"p_generated is {p_generated}; needed a number in [0, 1]")
+    if p_generated == 0:
+        return np.zeros(len(rows.ids) * v, dtype=np.int64)
+    blocks = -(-v // 4)
+    keys = np.concatenate([rows.places(SOURCE, 1).draw(1 + block) for block in range(blocks)], axis=1)[:, :v]
+    rank = keys.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
+    uses = rows.places(SOURCE, 1).draw(0)[:, :1] < p_generated
+    return (uses & (rank < max(1, v // 2))).astype(np.int64).reshape(-1)
+
+
+def _aspects(
+    sizes: Int[np.ndarray, "n 2"],
+    generated_sizes: Int[np.ndarray, "n 2"] | None,
+    source: Int[np.ndarray, " m"],
+    v: int,
+) -> Float64[np.ndarray, " m"]:
+    """Width / height of the image that every view is cut from."""
+    both = np.stack([sizes, sizes if generated_sizes is None else generated_sizes])  # 2 n 2
+    if (empty := np.argwhere(both < 1)).size:
+        row = empty[0, 1]
+        raise DataError(
+            f"row {row}: the image is {both[empty[0, 0], row].tolist()} px (height, width); needed 1 or more"
+        )
+    used = both[source, np.repeat(np.arange(len(sizes)), v)]  # m 2
+    return used[:, 1] / used[:, 0]
+
+
+def _crops(plan: _Plan, rows: Streams, v: int, round: int, rounds: int) -> Float64[np.ndarray, "m 4"]:
+    """Boxes of all views; pairs that overlap too much are drawn again (Hard View Selection, sec. 5.2)."""
+    found = np.empty((len(plan.laws), 4))
+    every = np.arange(len(plan.pairs))
+    found[plan.pairs.reshape(-1)] = _crop(plan, 0, plan.pairs.reshape(-1), every)
+    if v % 2:
+        alone = np.arange(v - 1, len(plan.laws), v)
+        found[alone] = _crop(plan, 0, alone, every[:0])
+    ceiling = plan.policy.iou
+    if ceiling is None:
+        return found
+    bound = ceiling.bound(round, rounds)
+    shared = boxes.overlap(found[plan.pairs[:, 0]], found[plan.pairs[:, 1]])
+    still = shared > bound
+    if ceiling.alternating:
+        still &= np.repeat((rows.ids[:, 0] + np.uint64(round)) % np.uint64(2) == 0, v // 2)
+    for attempt in range(1, ceiling.tries):
+        open_pairs = np.flatnonzero(still)
+        if not open_pairs.size:
+            break
+        at = plan.pairs[open_pairs]  # k 2
+        again = _crop(plan, attempt, at.reshape(-1), open_pairs).reshape(-1, 2, 4)
+        less = boxes.overlap(again[:, 0], again[:, 1])
+        better = less < shared[open_pairs]
+        found[at[better]] = again[better]
+        shared[open_pairs] = np.minimum(shared[open_pairs], less)
+        still[open_pairs] = shared[open_pairs] > bound
+    return found
+
+
+def _crop(
+    plan: _Plan, attempt: int, at: Int[np.ndarray, " k"], pairs: Int[np.ndarray, " q"]
+) -> Float64[np.ndarray, "k 4"]:
+    """One try for the boxes of the places `at`, which are those of `pairs` in turn (or of no pair)."""
+    laws, aspects = plan.laws[at], plan.aspects[at]
+    u = plan.streams.draw(attempt * TRY + CROP, at)
+    span = _law_range(plan.policy, "area", laws)
+    area = span[:, 0] + (span[:, 1] - span[:, 0]) * u[:, 0]
+    if pairs.size:
+        area = _joint(plan, "area", area.reshape(-1, 2), pairs, attempt).reshape(-1)
+    ends = log(_law_range(plan.policy, "aspect", laws))
+    height, width = boxes.box_extent(area, ends[:, 0] + (ends[:, 1] - ends[:, 0]) * u[:, 1], aspects)
+    positions = _positions(plan, attempt, at, u[:, 2:])
+    centre = np.tile(WHOLE_IMAGE, (len(at), 1)) if plan.foreground is None else plan.foreground[at]
+    low_y, low_x, high_y, high_x = centre[:, 0], centre[:, 1], centre[:, 0] + centre[:, 2], centre[:, 1] + centre[:, 3]
+    top = boxes.box_corner(height, positions[:, 0], low_y, high_y)
+    left = boxes.box_corner(width, positions[:, 1], low_x, high_x)
+    return np.stack([top, left, height, width], axis=1)
+
+
+def _positions(
+    plan: _Plan, attempt: int, at: Int[np.ndarray, " k"], u: Float64[np.ndarray, "k 2"]
+) -> Float64[np.ndarray, "k 2"]:
+    """Uniform, or Beta(a, a) where the law suppresses the centre."""
+    suppression = _law_column(plan.policy, "centre", plan.laws[at])
+    found = u.copy()
+    for a in np.unique(suppression[suppression < 1]):
+        todo = np.flatnonzero(suppression == a)
+        done = np.zeros((len(todo), 2), dtype=bool)
+        for again in range(BETA_TRIES):
+            left = np.flatnonzero(~done.all(axis=1))
+            if not left.size:
+                break
+            draws = plan.streams.draw(attempt * TRY + BETA + again, at[todo[left]])
+            for axis in range(2):
+                value, accepted = boxes.beta_candidate(draws[:, 2 * axis], draws[:, 2 * axis + 1], float(a))
+                fresh = accepted & ~done[left, axis]
+                found[todo[left[fresh]], axis] = value[fresh]
+                done[left[fresh], axis] = True
+    return found
+
+
+def _joint(
+    plan: _Plan, parameter: str, independent: Float64[np.ndarray, "q 2"], pairs: Int[np.ndarray, " q"], attempt: int = 0
+) -> Float64[np.ndarray, "q 2"]:
+    """The parameter of both views: as drawn, or drawn together where a joint law is used on the pair."""
+    values = independent.copy()
+    mixed = plan.policy.joint_mix == "one"
+    taken = 0.0
+    for index, joint in enumerate(plan.policy.joint):
+        start, taken = taken, taken + joint.probability
+        if joint.parameter != parameter:
+            continue
+        coin = plan.pair_streams.draw(0 if mixed else index, pairs)[:, 2]
+        used = (coin >= start) & (coin < taken) if mixed else coin < joint.probability
+        low, high = _pair_range(plan.policy, joint, plan.laws[plan.pairs[pairs]])
+        used &= high > 0
+        at = np.flatnonzero(used)
+        u = plan.pair_streams.draw(attempt * TRY + index, pairs[at])
+        values[at] = joint_pair(u[:, 0], u[:, 1], joint.beta, low[at], high[at])
+    return values
+
+
+def _pair_range(
+    policy: Policy, joint: JointLaw, laws: Int[np.ndarray, "q 2"]
+) -> tuple[Float64[np.ndarray, " q"], Float64[np.ndarray, " q"]]:
+    """Range of the parameter where both views of a pair share it and the joint law covers both; (0, 0) elsewhere."""
+    name = joint.parameter
+    is_factor = name in ("brightness", "contrast")
+    spans = np.array(
+        [factor_range(law, name) if is_factor else getattr(law, name) for law in policy.views], dtype=np.float64
+    )
+    covered = np.array([not joint.laws or index in joint.laws for index in range(len(policy.views))])
+    common = covered[laws].all(axis=1) & (spans[laws[:, 0]] == spans[laws[:, 1]]).all(axis=1)
+    span = spans[laws[:, 0]] * common[:, None]
+    return span[:, 0], span[:, 1]
+
+
+def _fill_colour(plan: _Plan, filters: Float64[np.ndarray, "m 4"], recipes: Float64[np.ndarray, "m p"]) -> None:
+    """Flip, jitter, grey, blur and solarize, each under its own coin."""
+    policy, laws, every = plan.policy, plan.laws, np.arange(len(plan.pairs))
+    coins, jitter = plan.streams.draw(COINS), plan.streams.draw(JITTER)
+
+    def share(name: str) -> Float64[np.ndarray, " m"]:
+        return _law_column(policy, name, laws)
+
+    recipes[:, column("flip")] = coins[:, 0] < share("p_flip")
+    jittered = coins[:, 1] < share("p_jitter")
+    recipes[:, column("order")] = np.floor(coins[:, 2] * 24)
+    grey = coins[:, 3] < share("p_grey")
+    recipes[:, column("grey")] = grey * (1 + share("grey_first"))
+    for index, name in enumerate(("brightness", "contrast", "saturation")):
+        span = np.array([factor_range(law, name) for law in policy.views])[laws]
+        factor = span[:, 0] + (span[:, 1] - span[:, 0]) * jitter[:, index]
+        factor[plan.pairs] = _joint(plan, name, factor[plan.pairs], every)
+        recipes[:, column(name)] = np.where(jittered, factor, 1.0)
+    recipes[:, column("hue")] = np.where(jittered, share("hue") * (2 * jitter[:, 3] - 1), 0.0)
+    span = _law_range(policy, "sigma", laws)
+    sigma = span[:, 0] + (span[:, 1] - span[:, 0]) * filters[:, 1]
+    sigma[plan.pairs] = _joint(plan, "sigma", sigma[plan.pairs], every)
+    recipes[:, column("sigma")] = np.where(filters[:, 0] < share("p_blur"), sigma, 0.0)
+    recipes[:, column("solarize")] = np.where(filters[:, 2] < share("p_solarize"), share("threshold"), NO_SOLARIZE)
+
+
+def _fill_randaugment(plan: _Plan, recipes: Float64[np.ndarray, "m p"]) -> None:
+    """Two operations, each one of fourteen, at the law's magnitude and a random sign where it has one."""
+    p = _law_column(plan.policy, "p_randaugment", plan.laws)
+    if not p.any():
+        return
+    u, signs = plan.streams.draw(RANDAUGMENT), plan.streams.draw(SIGNS)
+    magnitude = _law_column(plan.policy, "magnitude", plan.laws)
+    used = u[:, 0] < p
+    for slot in range(2):
+        operation = np.where(used, np.floor(u[:, 1 + slot] * len(randaugment.OPERATIONS)), 0).astype(np.int64)
+        strength = randaugment.strengths(operation, magnitude, signs[:, slot] < 0.5)
+        recipes[:, column(f"op_{slot + 1}")] = operation
+        recipes[:, column(f"strength_{slot + 1}")] = strength

@@ -1,0 +1,1 @@
+"""Datasets on disk: columns of WebDataset shards with receipts."""

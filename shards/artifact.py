@@ -1,0 +1,109 @@
+"""One artifact of a dataset: a folder of files with an identity, written by a fit stage."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from viewkit.shards.document import digest, read_document, write_document
+from viewkit.shards.errors import DataError
+from viewkit.shards.files import explained
+from viewkit.shards.identity import Identity, read_identity
+
+IDENTITY = "artifact.json"
+RECEIPT = "receipt.json"
+
+
+def file_digest(path: Path) -> str:
+    with explained(path), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def finish_artifact(folder: Path, identity: str, numbers: Mapping[str, Any], logs: Sequence[str]) -> None:
+    """Write the receipt that makes the folder whole: size and SHA-256 of every file in it.
+
+    logs: names of files that may differ between runs of one identity; listed, but not part of the digest.
+    """
+    files = {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": file_digest(path)}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not _of_another(path, folder) and path.name not in (IDENTITY, RECEIPT)
+    }
+    write_document(
+        folder / RECEIPT,
+        {
+            "identity": identity,
+            "files": files,
+            "logs": sorted(set(logs) & set(files)),
+            "numbers": dict(numbers),
+        },
+    )
+
+
+def _of_another(path: Path, folder: Path) -> bool:
+    """Whether `path` belongs to an artifact nested in this one (a run's evaluation lies in the run's folder)."""
+    return any((parent / IDENTITY).exists() for parent in path.parents if folder in parent.parents)
+
+
+class Artifact:
+    """A whole artifact; `DataError` when it is unfinished, or when a file is not as its receipt says."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.folder = path
+        self.name = name
+
+    @cached_property
+    def identity(self) -> Identity:
+        path = self.folder / IDENTITY
+        if not path.is_file():
+            raise DataError(f"{path}: missing; '{self.name}' was not written by viewkit or was moved")
+        return read_identity(path, f"restore it from a copy, or delete {self.folder} and rerun the stage")
+
+    @property
+    def is_whole(self) -> bool:
+        return (self.folder / RECEIPT).is_file()
+
+    @cached_property
+    def receipt(self) -> dict[str, Any]:
+        stage = self.identity.stage
+        if not self.is_whole:
+            raise DataError(f"{self.folder}: not finished; rerun 'viewkit {stage}', it goes on where it stopped")
+        path = self.folder / RECEIPT
+        content = read_document(path, f"delete it and rerun 'viewkit {stage}'")
+        if content["identity"] != self.identity.digest:
+            raise DataError(f"{path}: belongs to another identity; delete it and rerun 'viewkit {stage}'")
+        return content
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The numbers its stage returned."""
+        return dict(self.receipt["numbers"])
+
+    @property
+    def files(self) -> list[str]:
+        return list(self.receipt["files"])
+
+    @property
+    def digest(self) -> str:
+        """Digest of the identity and of every file but the logs."""
+        logs = set(self.receipt["logs"])
+        files = {name: entry["sha256"] for name, entry in self.receipt["files"].items() if name not in logs}
+        return digest([self.identity.digest, files])
+
+    def path(self, file: str) -> Path:
+        """Path of one of its files, read once to check that not a bit of it has changed."""
+        entry = self.receipt["files"].get(file)
+        if entry is None:
+            raise DataError(f"{self.folder}: holds no file '{file}'; rerun 'viewkit {self.identity.stage}'")
+        path = self.folder / file
+        if not path.is_file():
+            raise DataError(
+                f"{path}: missing; delete {self.folder / RECEIPT} and rerun 'viewkit {self.identity.stage}'"
+            )
+        if path.stat().st_size != entry["bytes"] or file_digest(path) != entry["sha256"]:
+            raise DataError(
+                f"{path}: damaged, its bytes do not match the receipt; restore it, or delete {self.folder} and rerun "
+                f"'viewkit {self.identity.stage}'"
+            )
+        return path

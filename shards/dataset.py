@@ -1,0 +1,83 @@
+"""A dataset: a folder of columns and artifacts."""
+
+from pathlib import Path
+
+from viewkit.shards.artifact import IDENTITY, Artifact
+from viewkit.shards.column import Column
+from viewkit.shards.errors import ConfigError, DataError
+
+MADE_BY = {
+    "images": "viewkit pack SOURCE",
+    "estimator": "viewkit estimator",
+    "foreground": "viewkit generate",
+    "genview": "viewkit generate",
+    "histograms": "viewkit histograms",
+    "pairs": "viewkit score",
+}
+"""The command that writes a column or artifact, for error messages."""
+
+
+class Dataset:
+    """Opens columns and artifacts by name. The folder need not exist yet: `pack` creates it."""
+
+    def __init__(self, path: str | Path) -> None:
+        if "://" in str(path):
+            raise ConfigError(f"{path}: datasets are local folders; mount the store, or copy it to a local disk first")
+        self.path = Path(path)
+        if self.path.exists() and not self.path.is_dir():
+            raise DataError(f"{self.path}: a file is in the place of a dataset; a dataset is a folder")
+
+    def is_column(self, name: str) -> bool:
+        return (self.path / name / "column.json").is_file()
+
+    def is_artifact(self, name: str) -> bool:
+        return (self.path / name / IDENTITY).is_file()
+
+    def column(self, name: str) -> Column:
+        if not self.is_column(name):
+            raise self._missing(name, "column")
+        return Column(self.path / name)
+
+    def artifact(self, name: str) -> Artifact:
+        """name: path below the dataset, e.g. ``estimator`` or ``runs/moco``."""
+        if not self.is_artifact(name):
+            raise self._missing(name, "artifact")
+        return Artifact(self.path / name, name)
+
+    def columns(self) -> list[str]:
+        """Names of the columns, `images` first."""
+        names = [path.parent.name for path in self.path.glob("*/column.json")]
+        return sorted(names, key=lambda name: (name != "images", name))
+
+    def artifacts(self) -> list[str]:
+        """Names of the artifacts: of the dataset, its runs and their evaluations."""
+        return sorted(
+            path.parent.relative_to(self.path).as_posix()
+            for pattern in (f"*/{IDENTITY}", f"runs/*/{IDENTITY}", f"runs/*/*/{IDENTITY}")
+            for path in self.path.glob(pattern)
+        )
+
+    def runs(self) -> list[str]:
+        """Names of the runs that `pretrain` has finished."""
+        return sorted(
+            path.parent.name
+            for path in self.path.glob(f"runs/*/{IDENTITY}")
+            if Artifact(path.parent, path.parent.name).is_whole
+        )
+
+    def input_digest(self, name: str, for_stage: str) -> str:
+        """Content digest of a whole column or artifact that `for_stage` reads."""
+        if self.is_column(name):
+            return self.column(name).digest
+        if self.is_artifact(name):
+            return self.artifact(name).digest
+        raise self._missing(name, "input", f"{for_stage}: ")
+
+    def _missing(self, name: str, kind: str, prefix: str = "") -> DataError:
+        if not self.path.is_dir():
+            return DataError(
+                f"{prefix}{self.path}: there is no such dataset; make it with 'viewkit pack SOURCE {self.path}'"
+            )
+        made_by = MADE_BY.get(name, "viewkit pretrain" if name.startswith("runs/") else None)
+        step = f"; make it with '{made_by} {self.path}'" if made_by else "; 'viewkit status' lists what is there"
+        return DataError(f"{prefix}{self.path} has no {kind} '{name}'{step}")

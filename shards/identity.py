@@ -1,0 +1,101 @@
+"""What makes two runs of a stage the same: stage, version, config and the digests of the inputs.
+
+Never a machine's path, a worker count, a device or a batch size. A folder holds one identity; a run with another one is
+refused, and the fields that differ are named.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from viewkit.shards.document import digest, read_document, write_document
+from viewkit.shards.errors import RefusedError
+
+SOFTWARE = (
+    "viewkit",
+    "torch",
+    "torchvision",
+    "timm",
+    "diffusers",
+    "transformers",
+    "numpy",
+    "pillow",
+    "simplejpeg",
+)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """inputs: name -> content digest. plan: what the listing fixed, e.g. ``{"shards": 3, "rows": 3000}``."""
+
+    stage: str
+    version: int
+    config: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    plan: Mapping[str, int]
+
+    def content(self) -> dict[str, Any]:
+        return {
+            "stage": self.stage,
+            "version": self.version,
+            "config": dict(self.config),
+            "inputs": dict(self.inputs),
+            "plan": dict(self.plan),
+        }
+
+    @property
+    def digest(self) -> str:
+        return digest(self.content())
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of what may change a result's last bits; kept beside the identity, not part of it."""
+    versions = {}
+    for name in SOFTWARE:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions
+
+
+def write_identity(path: Path, identity: Identity) -> None:
+    write_document(path, {**identity.content(), "identity": identity.digest, "software": software_versions()})
+
+
+def read_identity(path: Path, remedy: str) -> Identity:
+    content = read_document(path, remedy)
+    return Identity(**{name: content[name] for name in ("stage", "version", "config", "inputs", "plan")})
+
+
+def refuse_other(path: Path, found: Identity, wanted: Identity) -> None:
+    """`RefusedError` naming every field in which the folder's identity and the asked one differ."""
+    differences = [
+        f"{name} is {_shown(there)} there and {_shown(now)} now"
+        for name, there, now in _differences("", found.content(), wanted.content())
+    ]
+    if differences:
+        raise RefusedError(
+            f"{wanted.stage}: {path.parent} was written with other settings: {'; '.join(differences)}; "
+            f"use the same settings, another folder, or delete {path.parent} to write it anew"
+        )
+
+
+def _differences(prefix: str, there: Any, now: Any) -> list[tuple[str, Any, Any]]:
+    if isinstance(there, dict) and isinstance(now, dict):
+        return [
+            difference
+            for name in sorted({*there, *now})
+            for difference in _differences(
+                f"{prefix}.{name}" if prefix else name, there.get(name, "absent"), now.get(name, "absent")
+            )
+        ]
+    return [] if there == now else [(prefix, there, now)]
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    is_digest = len(text) == 64 and set(text) <= set("0123456789abcdef")
+    return text[:12] if is_digest else repr(value) if isinstance(value, str) else text

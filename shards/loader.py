@@ -1,0 +1,125 @@
+"""The trainer's batches: a global shuffle, equal steps on every rank, exact resume in the middle of an epoch.
+
+Receipts make every row reachable with one positioned read, so the order of an epoch is one permutation of all rows,
+known beforehand: batch s of rank k is a slice of it. Nothing has to be skipped over to resume, and nothing is drawn
+from a global state.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+import numpy as np
+from jaxtyping import Int64
+
+from viewkit.shards.column import Column
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.row import Row
+from viewkit.shards.sources import check_alignment
+
+T = TypeVar("T")
+
+AHEAD = 3
+"""Batches that are read and transformed before they are asked for."""
+
+
+class Loader(Generic[T]):
+    """Batches of transformed rows.
+
+    columns: the first gives the rows, the others are joined by key (``None`` where they rejected the row).
+    transform: called in threads, once for every row; what it returns is what batches hold. It draws nothing itself
+        that is not keyed by the row, so threads and order do not count.
+    rank, world_size: of this process; every rank gets the same number of steps, the last short batch is dropped.
+
+    Raises `ConfigError` when there are fewer rows than one batch on all ranks needs.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        columns: Sequence[str] = ("images",),
+        *,
+        batch_size: int,
+        seed: int,
+        transform: Callable[[Row], T],
+        rank: int = 0,
+        world_size: int = 1,
+        threads: int = 2,
+    ) -> None:
+        if batch_size < 1 or not 0 <= rank < world_size or threads < 1:
+            raise ConfigError(
+                f"loader: batch_size {batch_size}, rank {rank} of {world_size}, threads {threads}; "
+                "batch_size and threads must be at least 1, and rank below world_size"
+            )
+        self.first, *self.others = [dataset.column(name) for name in columns]
+        for other in self.others:
+            check_alignment(self.first, other)
+        self.num_rows = self.first.num_rows
+        self.batch_size, self.seed, self.transform = batch_size, seed, transform
+        self.rank, self.world_size, self.threads = rank, world_size, threads
+        self.steps_per_epoch = self.num_rows // (batch_size * world_size)
+        if self.steps_per_epoch == 0:
+            raise ConfigError(
+                f"{dataset.path}: {self.num_rows} rows are fewer than one batch needs "
+                f"(batch size {batch_size} on {world_size} processes); choose a smaller batch size"
+            )
+
+    def order(self, epoch: int) -> Int64[np.ndarray, "s b"]:
+        """Row numbers of this rank's batches, step by step, in `epoch`."""
+        total = self.batch_size * self.world_size
+        permutation = epoch_permutation(self.num_rows, self.seed, epoch)
+        batches = permutation[: self.steps_per_epoch * total].reshape(self.steps_per_epoch, self.world_size, -1)
+        return batches[:, self.rank]
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[list[T]]:
+        """Batches of `epoch` from `start_step` on."""
+        order = self.order(epoch)[start_step:]
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="loader") as pool:
+            waiting: deque[list[Future[list[T]]]] = deque()
+            try:
+                for step in range(len(order) + AHEAD):
+                    if step < len(order):
+                        waiting.append([pool.submit(self._load, part) for part in self._parts(order[step])])
+                    if step >= AHEAD:
+                        yield [item for part in waiting.popleft() for item in part.result()]
+            finally:
+                for batch in waiting:
+                    for part in batch:
+                        part.cancel()
+
+    def read(self, index: int) -> Row:
+        """Row number `index` with its joined columns."""
+        key = self.first.index.keys[index]
+        joined: dict[str, Mapping[str, bytes] | None] = {}
+        for column in self.others:
+            place = column.place_of.get(key)
+            joined[column.name] = None if place is None else column.fields(place)
+        return Row(key, self.first.fields(index), joined)
+
+    def _parts(self, batch: Int64[np.ndarray, " b"]) -> list[Int64[np.ndarray, " k"]]:
+        return np.array_split(batch, min(len(batch), 2 * self.threads))
+
+    def _load(self, indices: Int64[np.ndarray, " k"]) -> list[T]:
+        return [self.transform(self.read(int(index))) for index in indices]
+
+
+def epoch_permutation(num_rows: int, seed: int, epoch: int) -> Int64[np.ndarray, " n"]:
+    """The global order of an epoch, by numpy's Philox keyed with (seed, epoch)."""
+    generator = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64)))
+    return generator.permutation(num_rows)
+
+
+def labels_of(column: Column) -> Int64[np.ndarray, " n"]:
+    """Class index of every row, from ``KEY.cls``; `DataError` when a row has none."""
+    labels = np.empty(column.num_rows, np.int64)
+    for index in range(column.num_rows):
+        raw = column.fields(index).get("cls")
+        if raw is None:
+            raise DataError(
+                f"{column.path}: row {column.keys()[index]} has no label (KEY.cls), and this needs labels; "
+                "pack the images with '--labels folders', or from tars that hold .cls members"
+            )
+        labels[index] = int(raw)
+    return labels

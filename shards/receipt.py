@@ -1,0 +1,117 @@
+"""A shard's receipt: the last thing written, and the proof that the shard is whole."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from viewkit.shards.document import read_document, write_document
+from viewkit.shards.errors import DataError
+from viewkit.shards.row import Reject
+from viewkit.shards.tar import END
+
+
+def shard_name(shard: int) -> str:
+    return f"{shard:06d}"
+
+
+@dataclass(frozen=True)
+class RowPlace:
+    """Where one row stands in its tar.
+
+    offset, size: the bytes from its first header to the padding of its last member. check: XXH3-64 of these bytes, as
+    16 hex digits. members: extension -> (start, size) of its data, counted from the beginning of the tar.
+    """
+
+    key: str
+    offset: int
+    size: int
+    check: str
+    members: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """identity: digest of the column's identity. rejects: (position among the shard's inputs, reject)."""
+
+    column: str
+    shard: int
+    identity: str
+    bytes: int
+    sha256: str
+    rows: Sequence[RowPlace]
+    rejects: Sequence[tuple[int, Reject]]
+
+    @property
+    def seen(self) -> int:
+        return len(self.rows) + len(self.rejects)
+
+    def write(self, folder: Path) -> None:
+        write_document(folder / f"{shard_name(self.shard)}.json", self._content())
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "column": self.column,
+            "shard": self.shard,
+            "identity": self.identity,
+            "bytes": self.bytes,
+            "sha256": self.sha256,
+            "rows": [
+                [
+                    row.key,
+                    row.offset,
+                    row.size,
+                    row.check,
+                    {name: list(place) for name, place in row.members.items()},
+                ]
+                for row in self.rows
+            ],
+            "rejects": [[position, reject.key, reject.reason, reject.detail] for position, reject in self.rejects],
+        }
+
+
+def read_receipt(folder: Path, shard: int, identity: str) -> Receipt:
+    """The receipt of `shard`; `DataError` when it is missing, damaged, or not of this column and identity."""
+    path = folder / f"{shard_name(shard)}.json"
+    remedy = f"delete it and rerun the stage that writes '{folder.name}'; the shard is then written anew"
+    content = read_document(path, remedy)
+    receipt = Receipt(
+        column=content["column"],
+        shard=content["shard"],
+        identity=content["identity"],
+        bytes=content["bytes"],
+        sha256=content["sha256"],
+        rows=[
+            RowPlace(key, offset, size, check, {name: (start, length) for name, (start, length) in members.items()})
+            for key, offset, size, check, members in content["rows"]
+        ],
+        rejects=[(position, Reject(key, reason, detail)) for position, key, reason, detail in content["rejects"]],
+    )
+    if (receipt.column, receipt.shard) != (folder.name, shard):
+        raise DataError(f"{path}: it is the receipt of {receipt.column}/{shard_name(receipt.shard)}; {remedy}")
+    if receipt.identity != identity:
+        raise DataError(f"{path}: it belongs to a column with another identity; {remedy}")
+    return receipt
+
+
+def check_size(folder: Path, receipt: Receipt) -> Path:
+    """Path of the shard's tar; `DataError` when it is missing or has another size than the receipt says."""
+    path = folder / f"{shard_name(receipt.shard)}.tar"
+    size = path.stat().st_size if path.is_file() else None
+    if size != receipt.bytes:
+        found = "is missing" if size is None else f"has {size} bytes and its receipt says {receipt.bytes}"
+        raise DataError(f"{path}: {found}; {remedy_for(path)}")
+    return path
+
+
+def remedy_for(tar: Path) -> str:
+    """What to do about a damaged tar."""
+    return (
+        f"delete {tar.with_suffix('.json').name} beside it and rerun the stage that writes '{tar.parent.name}'; "
+        "only this shard is written anew"
+    )
+
+
+def expected_bytes(rows: Sequence[RowPlace]) -> int:
+    """Size of a tar that holds `rows`: its rows without gaps, then the two empty blocks that end an archive."""
+    return sum(row.size for row in rows) + len(END)

@@ -1,0 +1,97 @@
+"""Where a map stage's rows come from: columns of the dataset, or whatever `pack` reads."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from viewkit.shards.column import Column
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.receipt import shard_name
+from viewkit.shards.row import Reject, Row
+
+
+@runtime_checkable
+class Sources(Protocol):
+    """Inputs of a map stage, cut into shards. Pickled once into every worker, so it holds no open files or pixels."""
+
+    @property
+    def num_shards(self) -> int: ...
+
+    @property
+    def num_rows(self) -> int:
+        """Inputs in all shards."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines a person should see before the work starts, e.g. how many files were left out."""
+        ...
+
+    def keys(self, shard: int) -> Sequence[str]:
+        """Keys of the shard's inputs, in order."""
+        ...
+
+    def rows(self, shard: int) -> Iterator[Row | Reject]:
+        """The shard's inputs in order. What cannot even be read is a reject, and the stage never sees it."""
+        ...
+
+
+class ColumnSources:
+    """Rows of the first column, joined with the same rows of the others.
+
+    A row that another column rejected has ``None`` there; a row that it neither holds nor rejected is a `DataError`.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, dataset: Dataset, columns: Sequence[str]) -> None:
+        if not columns:
+            raise ConfigError("a map stage reads at least one column")
+        self.first, *self.others = [dataset.column(name) for name in columns]
+        self.first.require_whole()
+        for other in self.others:
+            check_alignment(self.first, other)
+
+    @property
+    def num_shards(self) -> int:
+        return self.first.num_shards
+
+    @property
+    def num_rows(self) -> int:
+        return self.first.num_rows
+
+    def keys(self, shard: int) -> Sequence[str]:
+        return [place.key for place in self.first.receipts[shard].rows]
+
+    def rows(self, shard: int) -> Iterator[Row]:
+        joined = {column.name: {row.key: row.fields for row in column.rows(shard)} for column in self.others}
+        for row in self.first.rows(shard):
+            others: Mapping[str, Mapping[str, bytes] | None] = {
+                name: fields.get(row.key) for name, fields in joined.items()
+            }
+            yield Row(row.key, row.fields, others)
+
+
+def check_alignment(first: Column, other: Column) -> None:
+    """`DataError` unless every shard of `other` accounts for the rows of `first`, in the same order."""
+    if first.num_shards != other.num_shards:
+        raise DataError(
+            f"{other.path}: has {other.num_shards} shards and '{first.name}' has {first.num_shards}; "
+            f"delete it and rerun 'viewkit {other.identity.stage}'"
+        )
+    for ours, theirs in zip(first.receipts, other.receipts, strict=True):
+        place = f"shard {shard_name(ours.shard)}: column '{other.name}'"
+        rejected = {reject.key for _, reject in theirs.rejects}
+        expected = [row.key for row in ours.rows if row.key not in rejected]
+        found = [row.key for row in theirs.rows]
+        if expected == found:
+            continue
+        lacking = [key for key in expected if key not in set(found)]
+        extra = [key for key in found if key not in set(expected)]
+        if lacking:
+            what = f"lacks {len(lacking)} rows that are not among its rejects (first: {lacking[0]})"
+        elif extra:
+            what = f"holds {len(extra)} rows that '{first.name}' does not (first: {extra[0]})"
+        else:
+            what = f"holds the rows of '{first.name}' in another order"
+        raise DataError(f"{place} {what}; delete {other.path} and rerun 'viewkit {other.identity.stage}'")

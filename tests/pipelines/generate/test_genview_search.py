@@ -1,0 +1,100 @@
+"""Noise on embeddings, exact search, preprocessing and padding."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from reference import genview_twins as twin
+
+from viewkit.pipelines.generate.embeddings import Embeddings
+from viewkit.pipelines.generate.noising import add_noise, squared_cosine
+from viewkit.pipelines.generate.padding import full_batches, padded
+from viewkit.pipelines.generate.preprocess import Preprocess
+from viewkit.pipelines.generate.search import nearest_other
+
+
+def test_squared_cosine_has_the_published_values():
+    abar = squared_cosine()
+    np.testing.assert_allclose(abar, twin.squared_cosine(), rtol=1e-6)
+    expected = [0.999959, 0.971576, 0.897763, 0.785632, 0.645988]
+    np.testing.assert_allclose(abar[[0, 100, 200, 300, 400]], expected, atol=1e-6)
+
+
+def test_noise_keeps_unit_variance_and_takes_one_level_a_row():
+    rng = torch.Generator().manual_seed(0)
+    z, noise = torch.randn(3, 50_000, generator=rng), torch.randn(3, 50_000, generator=rng)
+    noised = add_noise(z, torch.tensor([0, 400, 999]), noise, squared_cosine())
+    np.testing.assert_allclose(noised.var(dim=1), 1, atol=0.02)
+    cosines = torch.cosine_similarity(noised, z)
+    np.testing.assert_allclose(cosines, [1.0, 0.804, 0.0], atol=0.01)
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 1000])
+def test_block_search_equals_brute_force(block):
+    rng = np.random.default_rng(block)
+    index = rng.standard_normal((100, 6)).astype(np.float32)
+    index /= np.linalg.norm(index, axis=1, keepdims=True)
+    index[rng.integers(100, size=8)] = 0
+    own = rng.integers(100, size=30)
+    queries = index[own] + 0.1 * rng.standard_normal((30, 6)).astype(np.float32)
+    found, product = nearest_other(torch.from_numpy(queries), index, torch.from_numpy(own), block)
+    assert found.tolist() == twin.nearest_other(queries, index, own)
+    assert (found != torch.from_numpy(own)).all()
+    np.testing.assert_allclose(product, (queries * index[found]).sum(axis=1), rtol=1e-5)
+
+
+def test_search_finds_nothing_where_there_is_no_other():
+    found, product = nearest_other(torch.ones(1, 3), np.ones((1, 3), np.float32), torch.tensor([0]), 10)
+    assert found.tolist() == [-1]
+    assert product.tolist() == [-torch.inf]
+
+
+def test_index_rows_are_standardised_units_and_missing_rows_stay_zero(tmp_path):
+    rng = np.random.default_rng(0)
+    raw = rng.normal(5, 3, (40, 6)).astype(np.float32)
+    embeddings = Embeddings(41, 6, tmp_path / "index.npy")
+    embeddings.block = 7
+    for i, row in enumerate(raw):
+        embeddings.put(i, torch.from_numpy(row))
+    mean, std = embeddings.statistics()
+    np.testing.assert_allclose(mean, raw.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(std, raw.std(axis=0), rtol=1e-5)
+    embeddings.to_index(mean, std)
+    stored = np.load(tmp_path / "index.npy")
+    z = (raw - raw.mean(axis=0)) / raw.std(axis=0)
+    np.testing.assert_allclose(stored[:40], z / np.linalg.norm(z, axis=1, keepdims=True), atol=1e-5)
+    assert not stored[40].any()
+
+
+@given(st.integers(1, 9), st.integers(0, 30))
+def test_batches_are_full_and_hold_every_item_once(size, count):
+    batches = list(full_batches(range(count), size))
+    assert all(len(batch) == size for batch, _ in batches)
+    assert [item for batch, kept in batches for item in batch[:kept]] == list(range(count))
+
+
+def test_padding_repeats_from_the_start():
+    assert padded([1, 2, 3], 8) == [1, 2, 3, 1, 2, 3, 1, 2]
+    assert padded([], 4) == []
+
+
+@pytest.mark.parametrize("size", [(40, 61), (32, 32), (97, 33), (20, 300)])
+def test_preprocess_equals_pillow_step_by_step(size):
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    see = Preprocess(32, 32, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+    height, width = size
+    short = min(size)
+    resized = Image.fromarray(image).resize((32 * width // short, 32 * height // short), Image.Resampling.BICUBIC)
+    left, top = (resized.width - 32) // 2, (resized.height - 32) // 2
+    crop = np.asarray(resized.crop((left, top, left + 32, top + 32)))
+    np.testing.assert_array_equal(see.crop(image), crop)
+    expected = (crop / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.3, 0.4]
+    np.testing.assert_allclose(see(image).permute(1, 2, 0), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [(1, 5000), (3000, 2), (1, 1)])
+def test_preprocess_takes_any_shape(size):
+    image = np.zeros((*size, 3), np.uint8)
+    assert Preprocess(64, 32, (0.5,) * 3, (0.5,) * 3)(image).shape == (3, 32, 32)

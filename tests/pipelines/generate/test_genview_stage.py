@@ -1,0 +1,274 @@
+"""The stages `foreground` and `generate`, run whole on a small dataset."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from reference.genview_pipeline import tiny_pipeline
+from reference.genview_worlds import CPU, discs_dataset
+
+from viewkit.pipelines.generate.config import ForegroundConfig, GenerateConfig
+from viewkit.pipelines.generate.encoders import EstimatorEncoder
+from viewkit.pipelines.generate.foreground import Foreground
+from viewkit.pipelines.generate.foreground_stage import ForegroundStage
+from viewkit.pipelines.generate.generators.face import Failed
+from viewkit.pipelines.generate.generators.retrieval import Retrieval
+from viewkit.pipelines.generate.stage import GenerateStage
+from viewkit.pipelines.runner import plan_stage, run_stage
+from viewkit.shards.codecs import decode_image, decode_json, image_field
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ConfigError, DataError
+
+CONFIG = GenerateConfig(sample=30)
+UNCLIP = GenerateConfig(generator="unclip", sample=30, steps=1, output_px=64, sign="+")
+
+
+def generate(dataset, config=CONFIG, weights=None, execution=CPU, batch_size=8):
+    run_stage(ForegroundStage(weights, batch_size), config.foreground(), dataset, CPU)
+    return run_stage(GenerateStage(weights, batch_size), config, dataset, execution)
+
+
+def rows_of(dataset, column="genview"):
+    found = dataset.column(column)
+    return {key: found.fields(i) for i, key in enumerate(found.keys())}
+
+
+def facts_of(dataset):
+    return {key: decode_json(fields["json"]) for key, fields in rows_of(dataset).items()}
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    """Images and estimator, nothing else; one of the images is broken."""
+    return discs_dataset(tmp_path_factory.mktemp("discs"), broken="disc005")
+
+
+@pytest.fixture(scope="module")
+def made(packed, tmp_path_factory):
+    path = shutil.copytree(packed.path, tmp_path_factory.mktemp("made") / "dataset")
+    summary = generate(Dataset(path))
+    return Dataset(path), summary
+
+
+@pytest.fixture
+def fresh(packed, tmp_path):
+    return Dataset(shutil.copytree(packed.path, tmp_path / "dataset"))
+
+
+@pytest.fixture
+def fitted(made, tmp_path):
+    """Images, estimator and the foreground of `CONFIG`, but no views yet."""
+    path = shutil.copytree(made[0].path, tmp_path / "dataset", ignore=shutil.ignore_patterns("genview"))
+    return Dataset(path)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights")
+    tiny_pipeline().save_pretrained(path)
+    return path
+
+
+def test_every_image_gets_a_view_or_a_reason(made):
+    dataset, summary = made
+    assert summary.seen == 40
+    assert summary.kept == 39
+    assert dict(summary.rejected) == {"undecodable": 1}
+    assert set(facts_of(dataset)) == set(dataset.column("images").keys()) - {"disc005"}
+
+
+def test_a_retrieved_view_is_another_image_unchanged(made):
+    dataset, _ = made
+    images = rows_of(dataset, "images")
+    for key, fields in rows_of(dataset).items():
+        facts = decode_json(fields["json"])
+        assert facts["neighbour"] not in (key, "disc005")
+        assert image_field(fields) == image_field(images[facts["neighbour"]])
+        assert -1 <= facts["cosine"] <= 1
+
+
+def test_facts_say_how_a_view_came_about(made):
+    dataset, _ = made
+    for facts in facts_of(dataset).values():
+        count = facts["foreground_share"] * 64  # 8 x 8 tokens
+        assert count == int(count)
+        assert facts["level"] == 100 * min(4, 5 * int(count) // 64)
+        assert {"seed": 0, "attempt": 0, "generator": "retrieval"}.items() <= facts.items()
+    assert len({facts["level"] for facts in facts_of(dataset).values()}) > 1
+
+
+def test_the_fit_says_what_it_found(made):
+    dataset, _ = made
+    numbers = dataset.artifact("foreground").numbers
+    assert numbers["foreground_share"] == pytest.approx(0.4, abs=1 / 64)
+    assert abs(numbers["t"]) > 5
+    assert sum(numbers["images_per_level"].values()) == numbers["images"]
+    assert numbers["undecodable"] == 1
+    assert "masks.png" in dataset.artifact("foreground").files
+
+
+def test_foreground_lies_on_the_discs(made):
+    dataset, _ = made
+    encoder = EstimatorEncoder(dataset, "cpu")
+    foreground = Foreground.read(dataset.artifact("foreground"))
+    crops, scores = [], []
+    for fields in list(rows_of(dataset, "images").values())[:5]:
+        crop = encoder.preprocess.crop(decode_image(fields))
+        tokens, _ = encoder.tokens_and_embedding([crop])
+        scores.append((tokens[0].double() @ foreground.direction).numpy())
+        crops.append(crop.reshape(8, 4, 8, 4, 3).mean(axis=(1, 3, 4)).ravel())
+    assert np.corrcoef(np.concatenate(scores), np.concatenate(crops))[0, 1] > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 3])
+def test_any_number_of_workers_writes_the_same_bytes(made, fresh, workers):
+    dataset, _ = made
+    generate(fresh, execution=replace(CPU, workers=workers))
+    assert contents(fresh.path / "genview") == contents(dataset.path / "genview")
+
+
+def test_a_row_does_not_depend_on_its_neighbours(made, fitted):
+    dataset, _ = made
+    job = GenerateStage(batch_size=8).prepare(CONFIG, run_of(fitted))
+    column = fitted.column("images")
+    alone = list(job(iter([column.row(3), column.row(20)])))
+    expected = rows_of(dataset)
+    assert [row.fields for row in alone] == [expected[row.key] for row in alone]
+
+
+def run_of(dataset):
+    from viewkit.pipelines.stage import Run
+
+    return Run(dataset, dataset.path / "genview", "generate", 0)
+
+
+def test_another_seed_gives_other_neighbours(made, fitted):
+    dataset, _ = made
+    config = replace(CONFIG, seed=1, strategy="constant", level=999)
+    generate(fitted, config)
+    ours, other = facts_of(fitted), facts_of(dataset)
+    assert {facts["level"] for facts in ours.values()} == {999}
+    assert sum(ours[key]["neighbour"] != other[key]["neighbour"] for key in ours) > 10
+
+
+def test_more_noise_takes_the_neighbour_farther(fitted):
+    images = fitted.column("images")
+    encoder = EstimatorEncoder(fitted, "cpu")
+    index = np.load(fitted.path / "foreground" / "index.npy")
+    foreground = Foreground.read(fitted.artifact("foreground"))
+    generator = Retrieval(encoder, index, foreground.mean, foreground.std, images)
+    keys = [key for key in list(images.keys()) if key != "disc005"]
+    _, embedding = encoder.tokens_and_embedding([decode_image(images.fields(images.place_of[key])) for key in keys])
+    noise = torch.randn(embedding.shape, generator=torch.Generator().manual_seed(0))
+    similarity = []
+    for level in (0, 400, 999):
+        conditioning = generator.perturb(embedding, torch.full((len(keys),), level), noise)
+        found = generator.sample(conditioning, torch.zeros(len(keys), 0), keys)
+        rows = [images.place_of[view.facts["neighbour"]] for view in found]
+        own = [images.place_of[key] for key in keys]
+        similarity.append((index[rows] * index[own]).sum(axis=1).mean())
+    assert similarity[0] > similarity[1] > similarity[2]
+
+
+def test_one_encoder_forward_serves_foreground_and_conditioning(fresh, weights, monkeypatch):
+    from viewkit.pipelines.generate.encoders import UnclipEncoder
+
+    passes = []
+    forward = UnclipEncoder.forward
+    monkeypatch.setattr(UnclipEncoder, "forward", lambda self, x: passes.append(len(x)) or forward(self, x))
+    run_stage(ForegroundStage(weights, 8), UNCLIP.foreground(), fresh, CPU)
+    job = GenerateStage(weights, 8).prepare(UNCLIP, run_of(fresh))
+    passes.clear()
+    column = fresh.column("images")
+    views = list(job(iter([column.row(i) for i in range(8, 16)])))
+    assert len(views) == 8
+    assert passes == [8]
+
+
+def test_unclip_views_come_with_their_level_and_any_batch_mates(fresh, weights):
+    summary = generate(fresh, UNCLIP, weights)
+    assert summary.kept == 39
+    for fields in rows_of(fresh).values():
+        assert decode_image(fields).shape == (64, 64, 3)
+        assert decode_json(fields["json"])["generator"] == "unclip"
+    assert not (fresh.path / "foreground" / "index.npy").exists()
+    inputs = fresh.column("genview").identity.inputs
+    assert "weights/unet/diffusion_pytorch_model.safetensors" in inputs
+
+
+def test_a_failed_draw_is_repeated_with_the_next_seed_and_then_rejected(fitted, monkeypatch):
+    sample, seen = Retrieval.sample, []
+
+    def unlucky(self, conditioning, latents, keys):
+        seen.append((tuple(keys), conditioning))
+        results = sample(self, conditioning, latents, keys)
+        for i, key in enumerate(keys):
+            if key == "disc002" or (key == "disc001" and len(seen) == 1):
+                results[i] = Failed("near_constant", "grey")
+        return results
+
+    monkeypatch.setattr(Retrieval, "sample", unlucky)
+    job = GenerateStage(batch_size=4).prepare(CONFIG, run_of(fitted))
+    column = fitted.column("images")
+    outcomes = list(job(iter([column.row(i) for i in range(4)])))
+    assert [outcome.key for outcome in outcomes] == [f"disc{i:03d}" for i in range(4)]
+    assert decode_json(outcomes[1].fields["json"])["attempt"] == 1
+    assert (outcomes[2].reason, outcomes[2].detail) == ("near_constant", "grey")
+    assert [set(keys) for keys, _ in seen] == [{f"disc{i:03d}" for i in range(4)}, {"disc001", "disc002"}, {"disc002"}]
+    assert all(len(keys) == 4 for keys, _ in seen)
+    assert not torch.equal(seen[1][1][1], seen[2][1][0])
+
+
+def test_a_foreground_of_another_encoder_is_refused(fitted):
+    foreground = Foreground.read(fitted.artifact("foreground"))
+    with pytest.raises(DataError, match=r"another encoder \(differing: digest\)"):
+        foreground.check_encoder({"encoder": "estimator", "digest": "0"})
+
+
+def test_a_dataset_too_small_for_the_fit_says_so(tmp_path):
+    dataset = discs_dataset(tmp_path, images=6)
+    with pytest.raises(DataError, match="has 6 images, and a component takes 10 or more"):
+        run_stage(ForegroundStage(), CONFIG.foreground(), dataset, CPU)
+
+
+def test_an_undecided_sign_leaves_a_contact_sheet(fresh, monkeypatch):
+    monkeypatch.setattr("viewkit.pipelines.generate.component.LEAST_T", 1e9)
+    with pytest.raises(DataError, match=r"rerun with --sign \+ or --sign -"):
+        run_stage(ForegroundStage(), CONFIG.foreground(), fresh, CPU)
+    assert (fresh.path / "foreground" / "masks.png").stat().st_size > 1000
+
+
+def test_the_plan_counts_passes(packed):
+    plan = plan_stage(ForegroundStage(), CONFIG.foreground(), packed, CPU)
+    assert (plan["images"], plan["sample"], plan["encoded"]) == (40, 30, 70)
+    assert plan["estimated_s"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": 1000}, "level is 1000"),
+        ({"guidance": 0.5}, "guidance is 0.5"),
+        ({"render_px": 100}, "render_px is 100"),
+        ({"share": 1.0}, "share is 1.0"),
+        ({"sample": 3}, "sample is 3"),
+        ({"attempts": 0}, "attempts is 0"),
+        ({"encoder": "clip"}, "encoder is 'clip'"),
+        ({"encoder": "open_clip:ViT-H-14"}, "encoder is 'open_clip:ViT-H-14'"),
+    ],
+)
+def test_impossible_options_are_named(options, message):
+    with pytest.raises(ConfigError, match=message):
+        GenerateConfig(**options)
+
+
+def test_the_fit_ignores_options_of_generation():
+    fits = {replace(CONFIG, steps=steps, seed=steps).foreground() for steps in (5, 20)}
+    assert fits == {ForegroundConfig(encoder="estimator", sample=30, index=True)}

@@ -1,0 +1,175 @@
+import hashlib
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import vs2fi as twin
+from vs2fi_world import make_estimator, make_images
+
+from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.histograms.config import HistogramsConfig
+from viewkit.pipelines.histograms.stage import HistogramsStage, image_groups
+from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.seeds import smallest
+from viewkit.pipelines.views.policies import load_policy
+from viewkit.pipelines.vs2fi.artifact import Histograms
+from viewkit.pipelines.vs2fi.candidates import embed_candidates, load_image, sample_candidates, sizes_px
+from viewkit.shards.errors import ConfigError, DataError, RefusedError
+
+CONFIG = HistogramsConfig(negatives=9, images=40)
+
+
+def fit(dataset, config=CONFIG):
+    run_stage(HistogramsStage(), config, dataset, Execution(device="cpu"))
+    return Histograms.load(dataset.artifact("histograms"))
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    dataset = make_images(tmp_path_factory.mktemp("histograms"))
+    make_estimator(dataset)
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def histograms(dataset):
+    return fit(dataset)
+
+
+def test_counts_equal_plain_loops_over_groups_of_N_plus_1_images(dataset, histograms):
+    estimator = make_estimator(dataset)
+    images = dataset.column("images")
+    keys = smallest(images.keys(), 40)
+    positive, negative, sums = [], [], [[] for _ in range(estimator.num_exits)]
+    policy = load_policy("strengthened").with_side(estimator.side_px)
+    for start in range(0, 40, 10):
+        group = keys[start : start + 10]
+        pixels = [load_image(images.fields(images.place_of[key]), "cpu") for key in group]
+        recipes = sample_candidates(
+            policy, group, sizes_px(pixels), seed=0, stage="histograms", round=0, num_views=2, pipelines="random"
+        )
+        index = np.arange(10)[:, None].repeat(2, 1)
+        top, exits = (z.tolist() for z in embed_candidates(estimator, pixels, recipes, index))
+        for i in range(10):
+            positive.append(twin.cosine(top[i][0], top[i][1]))
+            negative += [twin.cosine(top[i][0], top[j][1]) for j in range(10) if j != i]
+            for level in range(estimator.num_exits):
+                for a, b in ((0, 1), (1, 0)):
+                    others = [exits[j][b][level] for j in range(10) if j != i]
+                    sums[level].append(twin.log_sum(exits[i][a][level], others, estimator.tau))
+    assert histograms.num_images == 40
+    assert_histogram(positive, histograms.similarity_edges, histograms.positive)
+    assert_histogram(negative, histograms.similarity_edges, histograms.negative)
+    for level, values in enumerate(sums):
+        assert_histogram(values, histograms.log_sum_edges[level], histograms.log_sum[level])
+
+
+def assert_histogram(values, edges, counts):
+    """The loop's counts; a value that fp32 puts on the other side of an edge may move to the neighbouring bin."""
+    inside = np.clip(values, edges[0], np.nextafter(edges[-1], -np.inf))
+    slow = np.array(twin.histogram(inside.tolist(), edges.tolist()))
+    assert counts.sum() == len(values)
+    assert np.abs(np.cumsum(slow - counts)).max() <= 1
+
+
+def test_the_artifact_is_the_same_bytes_for_any_sharding(dataset, histograms, tmp_path):
+    files = ("histograms.safetensors", "histograms.json")
+    ours = [hashlib.sha256(dataset.artifact("histograms").path(file).read_bytes()).digest() for file in files]
+    other = make_images(tmp_path / "resharded", shard_rows=7)
+    make_estimator(other)
+    fit(other)
+    theirs = [hashlib.sha256(other.artifact("histograms").path(file).read_bytes()).digest() for file in files]
+    assert ours == theirs
+
+
+def test_json_states_edges_counts_and_what_they_were_counted_with(dataset, histograms):
+    facts = json.loads(dataset.artifact("histograms").path("histograms.json").read_text())
+    assert facts["negatives"] == 9 and facts["tau"] == 0.2 and facts["bins"] == 20 and facts["prior_positive"] == 0.5
+    assert facts["estimator"] == dataset.artifact("estimator").digest
+    assert facts["num_positive_pairs"] == sum(facts["positive"]) == 40
+    assert facts["num_negative_pairs"] == sum(facts["negative"]) == 4 * 10 * 9
+    assert facts["num_log_sums"] == [sum(row) for row in facts["log_sum"]] == [80] * 6
+    assert len(facts["similarity_edges"]) == 21 and np.shape(facts["log_sum_edges"]) == (6, 21)
+    lowest, highest = math.log(9) - 1 / 0.2, math.log(9) + 1 / 0.2
+    assert np.all((np.array(facts["log_sum_edges"]) >= lowest) & (np.array(facts["log_sum_edges"]) <= highest))
+
+
+def test_plots_are_written_beside_and_kept_out_of_the_digest(dataset, histograms):
+    artifact = dataset.artifact("histograms")
+    assert {"consistency.png", "alignment.png"} <= set(artifact.files)
+    assert {"consistency.png", "alignment.png"} <= set(artifact.receipt["logs"])
+
+
+def test_parts_counted_apart_and_merged_equal_one_count(histograms):
+    half = replace(
+        histograms,
+        positive_cells=histograms.positive_cells // 2,
+        negative_cells=histograms.negative_cells // 2,
+        soft_mean_cells=histograms.soft_mean_cells // 2,
+        num_images=20,
+    )
+    rest = replace(
+        histograms,
+        positive_cells=histograms.positive_cells - half.positive_cells,
+        negative_cells=histograms.negative_cells - half.negative_cells,
+        soft_mean_cells=histograms.soft_mean_cells - half.soft_mean_cells,
+        num_images=20,
+    )
+    merged = half.merge(rest)
+    for name in ("positive", "negative", "similarity_edges", "log_sum", "log_sum_edges"):
+        np.testing.assert_array_equal(getattr(merged, name), getattr(histograms, name))
+    assert merged.num_images == 40
+
+
+def test_parts_with_another_N_or_tau_are_refused_by_name(histograms):
+    with pytest.raises(RefusedError, match=r"negatives \(9 against 10\), tau \(0.2 against 0.1\)"):
+        histograms.merge(replace(histograms, negatives=10, tau=0.1))
+
+
+def test_another_normalisation_or_side_than_the_estimators_is_refused(dataset):
+    with pytest.raises(RefusedError, match=r"differ in mean .*std "):
+        fit(dataset_with(dataset), replace(CONFIG, policy="genview_vit"))
+    with pytest.raises(RefusedError, match=r"side_px \(32 against 64\)"):
+        fit(dataset_with(dataset), replace(CONFIG, side_px=64))
+
+
+def dataset_with(dataset):
+    """The same dataset without histograms."""
+    import shutil
+
+    copy = dataset.path.parent / f"{dataset.path.name}-copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(dataset.path, copy, ignore=shutil.ignore_patterns("histograms"))
+    return type(dataset)(copy)
+
+
+def test_too_few_images_for_one_group_say_how_many_negatives_fit():
+    with pytest.raises(DataError, match=r"has 40 rows and --negatives 63 needs 64 .*give --negatives 39 or less"):
+        image_groups([f"k{i}" for i in range(40)], 64, 100)
+
+
+def test_groups_are_whole_disjoint_and_independent_of_the_listing_order():
+    keys = [f"k{i}" for i in range(50)]
+    groups = image_groups(keys, 8, 30)
+    assert [len(group) for group in groups] == [8, 8, 8]
+    assert len({key for group in groups for key in group}) == 24
+    assert image_groups(keys[::-1], 8, 30) == groups
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bins": 1}, "bins is 1"),
+        ({"negatives": 0}, "negatives is 0"),
+        ({"images": 100}, "images is 100 and negatives is 1023"),
+        ({"num_views": 1}, "num_views is 1"),
+        ({"prior_positive": 1.0}, "prior_positive is 1.0"),
+        ({"side_px": 0}, "side_px is 0"),
+        ({"seed": -1}, "seed is -1"),
+    ],
+)
+def test_impossible_options_are_named(options, message):
+    with pytest.raises(ConfigError, match=message):
+        HistogramsConfig(**options)

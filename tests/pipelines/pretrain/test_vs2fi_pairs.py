@@ -1,0 +1,105 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+
+from viewkit.pipelines.pretrain.selection import Vs2fiPairs
+from viewkit.pipelines.training.pairs import SOURCE, RandomPairs
+from viewkit.pipelines.training.samples import Sample
+from viewkit.pipelines.views.policies import load_policy
+from viewkit.pipelines.views.recipe import column, neutral_recipes
+from viewkit.shards.errors import DataError
+
+POLICY = load_policy("moco_v3").with_side(32)
+ROUNDS, VIEWS, EXITS = 2, 5, 6
+PAIRS = list(combinations(range(VIEWS), 2))
+
+
+def sample(key, rng, generated=False):
+    """A scored row whose recipe of view v in round r has brightness 1 + v / 10 + r."""
+    recipes = neutral_recipes(ROUNDS * VIEWS, 32).reshape(ROUNDS, VIEWS, -1)
+    recipes[:, :, column("brightness")] = 1 + np.arange(VIEWS) / 10 + np.arange(ROUNDS)[:, None]
+    scores = np.zeros((ROUNDS, len(PAIRS), 2 + 1 + EXITS), dtype=np.float32)
+    scores[:, :, 0] = rng.choice([0.3, 0.9, 0.995, 0.999], scores.shape[:2])
+    scores[:, :, 1] = rng.integers(1, EXITS + 2, scores.shape[:2])
+    image = torch.zeros(40, 40, 3, dtype=torch.uint8)
+    return Sample(key, image, image if generated else None, recipes, scores)
+
+
+def samples(count=30, generated=False):
+    rng = np.random.default_rng(0)
+    return [sample(f"row{k}", rng, generated) for k in range(count)]
+
+
+def chooser(alpha=0.0, **options):
+    return Vs2fiPairs(
+        RandomPairs(POLICY, seed=0, stage="pretrain", alpha=alpha), **{"k_sc": 0.99, "k_al": None, **options}
+    )
+
+
+def survivors(scores, k_sc, k_al):
+    """VS-2FI Alg. 1 as a loop, the level's maximum over what the first filter leaves."""
+    best = max(row[0] for row in scores)
+    kept = [index for index, row in enumerate(scores) if row[0] >= min(k_sc, best)]
+    highest = max(scores[index][1] for index in kept)
+    return {PAIRS[index] for index in kept if scores[index][1] >= min(k_al, highest)}
+
+
+def views_of(recipes, round):
+    return np.rint((recipes[:, :, column("brightness")] - 1 - round) * 10).astype(int)
+
+
+@pytest.mark.parametrize(("k_al", "least"), [(5.0, 5.0), (None, 7 / 12 * EXITS)])
+def test_every_pair_survives_both_filters_and_every_survivor_is_drawn(k_al, least):
+    rows = samples()
+    drawn = [set() for _ in rows]
+    for epoch in range(0, 160, 2):
+        for row, pair in enumerate(views_of(chooser(k_al=k_al)(rows, epoch).recipes, 0)):
+            drawn[row].add(tuple(pair))
+    for row, pairs in zip(rows, drawn, strict=True):
+        expected = survivors(row.scores[0], np.float32(0.99), least)
+        assert {tuple(sorted(pair)) for pair in pairs} == expected
+        assert all((b, a) in pairs for a, b in pairs), "either order is drawn"
+
+
+def test_epochs_cycle_through_the_rounds():
+    rows = samples(4)
+    for epoch in range(4):
+        pairs = views_of(chooser()(rows, epoch).recipes, epoch % ROUNDS)
+        assert ((pairs >= 0) & (pairs < VIEWS)).all()
+
+
+def test_a_row_chooses_the_same_whatever_its_neighbours():
+    rows = samples()
+    together = chooser(alpha=0.5)(rows, 3).recipes
+    assert np.array_equal(chooser(alpha=0.5)(rows[7:9], 3).recipes, together[7:9])
+
+
+def test_rows_without_scores_fall_back_to_random_pairs_and_are_counted():
+    rows = samples(6)
+    rows[2] = Sample("row2", rows[2].image)
+    rows[5] = Sample("row5", rows[5].image)
+    choice = chooser()(rows, 0)
+    assert choice.counts == {"missing_pairs": 2, "missing_views": 0}
+    random = RandomPairs(POLICY, seed=0, stage="pretrain")([rows[2], rows[5]], 0).recipes
+    assert np.array_equal(choice.recipes[[2, 5]], random)
+    scored = [0, 1, 3, 4]
+    assert np.array_equal(choice.recipes[scored], chooser()([rows[k] for k in scored], 0).recipes)
+
+
+def test_alpha_turns_exactly_one_view_to_the_generated_image():
+    rows = samples(40, generated=True)
+    sources = np.concatenate([chooser(alpha=0.5)(rows, epoch).recipes[:, :, SOURCE] for epoch in range(40)])
+    assert set(sources.sum(axis=1)) == {0, 1}
+    assert sources.sum(axis=1).mean() == pytest.approx(0.5, abs=0.04)
+    assert sources[:, 0].mean() == pytest.approx(sources[:, 1].mean(), abs=0.04)
+    lacking = chooser(alpha=1.0)(samples(40), 0)
+    assert not lacking.recipes[:, :, SOURCE].any() and lacking.counts == {"missing_pairs": 0, "missing_views": 40}
+
+
+def test_scores_that_do_not_fit_the_recipes_name_the_row():
+    rows = samples(2)
+    rows[1] = Sample("row1", rows[1].image, None, rows[1].recipes, rows[1].scores[:, :3])
+    with pytest.raises(DataError, match=r"row row1 has scores of shape \(2, 3, 9\)"):
+        chooser()(rows, 0)

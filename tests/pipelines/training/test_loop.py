@@ -1,0 +1,140 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from viewkit.pipelines.losses.info_nce import symmetric_info_nce
+from viewkit.pipelines.stage import Run
+from viewkit.pipelines.training import loop
+from viewkit.pipelines.training.framework import Framework
+from viewkit.pipelines.training.loop import CHECKPOINT, METRICS, Schedule, train
+from viewkit.pipelines.training.metrics import MetricsLog, read_metrics
+from viewkit.pipelines.training.optimisers import create_optimiser
+from viewkit.pipelines.training.pairs import PairBatch
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import DataError, RefusedError
+
+TIMES = ("images_per_s", "wait_share", "render_share")
+
+
+class Toy(Framework):
+    """A linear map with batch norm under InfoNCE. after: the step at which it fails, and how."""
+
+    def __init__(self, spoil=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.BatchNorm1d(8))
+        self.spoil = spoil
+
+    @property
+    def encoder(self):
+        raise NotImplementedError
+
+    def loss(self, views1, views2, weights=None):
+        q1, q2 = self.network(views1), self.network(views2)
+        self.outputs = torch.ones_like(q1) if self.spoil == "collapse" else q1.detach()
+        loss = symmetric_info_nce(q1, q2, q1.detach(), q2.detach(), 0.2, weights=weights)
+        if self.spoil == "kill" and self.step == 23:
+            raise KeyboardInterrupt
+        return loss * float("nan") if self.spoil == "nan" and self.step >= 12 else loss
+
+
+class Batches:
+    steps_per_epoch = 7
+
+    def epoch(self, epoch, start_step=0):
+        for step in range(start_step, 7):
+            generator = torch.Generator().manual_seed(100 * epoch + step)
+            views1, views2 = torch.randn(2, 6, 3, 2, 2, generator=generator)
+            yield PairBatch(views1, views2, None, {"missing_views": step % 2}, wait_s=0.0, render_s=0.0)
+
+
+def train_toy(folder, spoil=None, steps=40, owner=None, **options):
+    folder.mkdir(exist_ok=True)
+    toy = Toy(spoil)
+    run = Run(dataset=Dataset(folder), folder=folder, stage="pretrain")
+    schedule = Schedule(steps=steps, warmup_steps=5, peak_lr=0.05)
+    optimiser = create_optimiser("adamw", toy.groups(0.1))
+    last = train(toy, optimiser, Batches(), schedule, run, owner or {"name": "toy"}, **options)
+    return toy, last
+
+
+def timeless(path):
+    return [{name: value for name, value in line.items() if name not in TIMES} for line in read_metrics(path)]
+
+
+@pytest.mark.parametrize("checkpoint_s", [0.0, 1e9])
+def test_a_killed_and_resumed_training_equals_an_undisturbed_one_bit_by_bit(tmp_path, checkpoint_s):
+    whole, _ = train_toy(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train_toy(tmp_path / "killed", spoil="kill", checkpoint_s=checkpoint_s)
+    assert (tmp_path / "killed" / CHECKPOINT).is_file() == (checkpoint_s == 0)
+    resumed, _ = train_toy(tmp_path / "killed")
+    assert timeless(tmp_path / "killed" / METRICS) == timeless(tmp_path / "whole" / METRICS)
+    for ours, theirs in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_metrics_say_what_happened(tmp_path):
+    _, last = train_toy(tmp_path, steps=24)
+    lines = read_metrics(tmp_path / METRICS)
+    assert [line["step"] for line in lines] == [10, 20, 24]
+    assert lines[1]["epoch"] == pytest.approx(20 / 7)
+    assert [line["missing_views"] for line in lines] == [4, 5, 1]
+    assert lines[-1] == last and lines[-1]["lr"] == Schedule(steps=24, warmup_steps=5, peak_lr=0.05).lr(23)
+    assert 0 < last["spread"] < 1.2 and last["loss"] < lines[0]["loss"]
+
+
+def test_a_finished_training_is_not_trained_further(tmp_path):
+    first, _ = train_toy(tmp_path)
+    before = (tmp_path / METRICS).read_bytes()
+    again, _ = train_toy(tmp_path)
+    assert torch.equal(first.network[1].weight, again.network[1].weight)
+    assert (tmp_path / METRICS).read_bytes() == before
+
+
+def test_a_loss_that_is_not_finite_stops_with_advice_and_leaves_the_last_good_checkpoint(tmp_path):
+    with pytest.raises(DataError, match=r"pretrain: step 20: the loss is nan.*lower --lr"):
+        train_toy(tmp_path, spoil="nan", checkpoint_s=0.0)
+    toy, _ = train_toy(tmp_path, steps=40)
+    assert toy.step == 40 and all(line["loss"] is not None for line in read_metrics(tmp_path / METRICS))
+
+
+def test_collapsed_outputs_stop_with_advice(tmp_path):
+    with pytest.raises(DataError, match=r"step 30: the outputs have collapsed.*lower --lr"):
+        train_toy(tmp_path, spoil="collapse")
+
+
+def test_the_checkpoint_of_another_training_is_refused(tmp_path):
+    train_toy(tmp_path)
+    with pytest.raises(RefusedError, match="name was toy, is other"):
+        train_toy(tmp_path, owner={"name": "other"})
+
+
+def test_the_spread_is_one_on_the_sphere_and_zero_at_a_point():
+    toy = Toy()
+    toy.outputs = torch.randn(4000, 16, generator=torch.Generator().manual_seed(0))
+    assert toy.spread() == pytest.approx(1, abs=0.02)
+    toy.outputs = torch.ones(8, 16)
+    assert toy.spread() == pytest.approx(0, abs=1e-6)
+
+
+def test_a_torn_line_and_lines_beyond_the_checkpoint_are_dropped(tmp_path):
+    path = tmp_path / METRICS
+    lines = [{"step": 10, "loss": 1.0}, {"step": 20, "loss": 0.5}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 30, "lo')
+    log = MetricsLog(path, resume_at=10)
+    log.append({"step": 20, "loss": float("nan")})
+    assert read_metrics(path) == [{"step": 10, "loss": 1.0}, {"step": 20, "loss": None}]
+
+
+def test_bf16_is_autocast_of_the_loss_alone(tmp_path):
+    toy = Toy()
+    seen = []
+    toy.network[1].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    optimiser = create_optimiser("sgd", toy.groups(0.0))
+    batch = next(Batches().epoch(0))
+    schedule = Schedule(steps=10, warmup_steps=0, peak_lr=0.1, precision="bf16")
+    assert loop.train_step(toy, optimiser, batch, schedule, "cpu").dtype == torch.float32
+    assert seen == [torch.bfloat16] * 2 and toy.network[1].weight.dtype == torch.float32

@@ -1,0 +1,41 @@
+import math
+
+import pytest
+
+from viewkit.pipelines.training.duration import check_duration, count_steps
+from viewkit.pipelines.training.schedules import cosine_momentum, warmup_cosine
+from viewkit.shards.errors import ConfigError
+
+
+def test_the_rate_rises_to_its_peak_and_falls_along_a_cosine():
+    rates = [warmup_cosine(step, steps=50, warmup_steps=10, peak=0.4) for step in range(50)]
+    assert rates[:10] == pytest.approx([0.04 * (step + 1) for step in range(10)])
+    assert rates[10] == 0.4 and rates[30] == pytest.approx(0.2)
+    assert rates[10:] == pytest.approx([0.2 * (1 + math.cos(math.pi * step / 40)) for step in range(40)])
+    assert warmup_cosine(50, steps=50, warmup_steps=10, peak=0.4, final=0.1) == pytest.approx(0.1)
+
+
+def test_without_warm_up_the_first_step_has_the_peak():
+    assert warmup_cosine(0, steps=10, warmup_steps=0, peak=0.3) == 0.3
+
+
+def test_the_momentum_rises_from_its_start_to_one():
+    assert cosine_momentum(0, steps=100, start=0.99) == pytest.approx(0.99)
+    assert cosine_momentum(50, steps=100, start=0.99) == pytest.approx(0.995)
+    assert cosine_momentum(100, steps=100, start=0.99) == 1
+
+
+def test_epochs_or_steps_count_steps():
+    assert count_steps(epochs=10, steps=None, warmup_epochs=1.5, steps_per_epoch=20) == (200, 30)
+    assert count_steps(epochs=10, steps=77, warmup_epochs=1.0, steps_per_epoch=20) == (77, 20)
+
+
+def test_an_impossible_duration_is_a_config_error():
+    with pytest.raises(ConfigError, match="batch_size is 1; batch norm"):
+        check_duration(epochs=1, steps=None, warmup_epochs=0.0, batch_size=1)
+    with pytest.raises(ConfigError, match="warmup_epochs is 5 and epochs is 5"):
+        check_duration(epochs=5, steps=None, warmup_epochs=5.0, batch_size=8)
+    with pytest.raises(ConfigError, match="epochs is 0; it must be at least 1"):
+        check_duration(epochs=0, steps=None, warmup_epochs=0.0, batch_size=8)
+    with pytest.raises(ConfigError, match="the training has 5 steps"):
+        count_steps(epochs=10, steps=5, warmup_epochs=1.0, steps_per_epoch=20)

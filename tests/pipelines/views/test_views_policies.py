@@ -1,0 +1,80 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from viewkit.pipelines.views.policies import POLICIES, load_policy
+from viewkit.pipelines.views.policy import IouCeiling, JointLaw, Policy, ViewLaw
+from viewkit.shards.errors import ConfigError
+
+
+def test_published_numbers() -> None:
+    first, second = load_policy("moco_v3").views
+    assert (first.area, first.p_blur, first.p_solarize) == ((0.2, 1.0), 1.0, 0.0)
+    assert (second.p_blur, second.p_solarize, second.threshold) == (0.1, 0.2, 128 / 255)
+    assert load_policy("simclr").views[0].saturation == 0.8
+    assert [load_policy("dino").side_of(law) for law in range(10)] == [224] * 2 + [96] * 8
+    assert load_policy("moco_v1").views[0].grey_first
+    assert len(POLICIES) == 18 and all(json.dumps(policy.to_dict()) for policy in POLICIES.values())
+
+
+def test_another_side_scales_blur_and_small_views() -> None:
+    small = load_policy("dino").with_side(112)
+    assert small.side_of(0) == 112 and small.side_of(5) == 48
+    assert small.views[0].sigma == (0.05, 1.0)
+
+
+def test_a_file_of_the_same_fields_is_a_policy(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'base = "moco_v3"\nside_px = 112\nnum_views = 4\n'
+        '[[joint]]\nparameter = "area"\nbeta = -1.0\nprobability = 0.5\n'
+        '[[joint]]\nparameter = "sigma"\nprobability = 0.5\n[iou]\nstart = 0.4\nend = 0.6\n'
+    )
+    policy = load_policy(str(path))
+    assert (policy.name, policy.side_px, policy.num_views) == ("mine", 112, 4)
+    assert policy.joint == (JointLaw(beta=-1.0, probability=0.5), JointLaw(parameter="sigma", probability=0.5))
+    assert policy.iou == IouCeiling(start=0.4, end=0.6)
+    assert policy.views[0].sigma == (0.05, 1.0)
+    path.write_text("[[views]]\narea = [0.1, 0.5]\n")
+    assert load_policy(str(path)).views == (ViewLaw(area=(0.1, 0.5)),)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('base = "moco_v9"', "base is 'moco_v9'; needed one of byol, "),
+        ("side_px = 64", "views is missing"),
+        ('base = "byol"\nsides = 3', "unknown field 'sides'; known are name, views"),
+        ("[[views]]\nare = [0.1, 1.0]", "views 0: unknown field 'are'"),
+        ("[[views]]\narea = [0.5, 0.1]", r"area is \[0.5, 0.1\]; its lower end lies above its upper end"),
+        ("[[views]]\narea = [0.0, 1.0]", r"area is 0; needed a number in \(0, 1\]"),
+        ("[[views]]\np_flip = nan", "p_flip is nan; needed a number"),
+        ('[[views]]\np_flip = "half"', "p_flip is 'half'; needed a number"),
+        ('base = "byol"\nside_px = 0', "side_px is 0; needed a whole number in 1 ... 32768"),
+        ('base = "byol"\n[[joint]]\nparameter = "hue"', "parameter is 'hue'; needed one of area, sigma"),
+        ('base = "byol"\n[[joint]]\nlaws = [2]', "joint laws is 2; there are 2 view laws"),
+        ("a = ", "is not TOML"),
+        ("views = 3", "is 3; needed a list of tables"),
+        ('base = "simclr"\n[[joint]]\n[[joint]]\nparameter = "sigma"', "joint probability adds up to 2"),
+        (
+            "[[views]]\nbrightness = 1.0\n[[joint]]\nparameter = 'brightness'",
+            "brightness is 1 in view law 0; needed below 1",
+        ),
+    ],
+)
+def test_a_mistake_in_a_file_names_field_and_value(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_policy(str(path))
+    assert "bad.toml" in str(caught.value)
+
+
+def test_unknown_names_and_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="policy is 'mocov3'; needed a TOML file or one of byol, "):
+        load_policy("mocov3")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_policy(str(tmp_path / "none.toml"))
+    with pytest.raises(ConfigError, match="views is empty"):
+        Policy(name="x", views=())

@@ -1,0 +1,263 @@
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from viewkit.pipelines.seeds import domain, row_ids
+from viewkit.pipelines.views.boxes import overlap
+from viewkit.pipelines.views.policies import POLICIES, load_policy
+from viewkit.pipelines.views.policy import IouCeiling, JointLaw
+from viewkit.pipelines.views.recipe import BOX, NO_SOLARIZE, check_recipes, column
+from viewkit.pipelines.views.sample import sample_recipes, sample_selection
+from viewkit.shards.errors import ConfigError, DataError
+
+KEYS = [f"n{number:05d}" for number in range(4000)]
+OTHER_PROCESS = """
+import hashlib, numpy as np
+from viewkit.pipelines.seeds import row_ids
+from viewkit.pipelines.views.policies import POLICIES
+from viewkit.pipelines.views.policy import JointLaw
+from viewkit.pipelines.views.sample import sample_recipes
+ids = row_ids([f"n{i:05d}" for i in range(200)])
+sizes = np.tile(np.array([[375, 500]]), (200, 1))
+sums = hashlib.sha256()
+for name in sorted(POLICIES):
+    policy = POLICIES[name].with_joint(JointLaw(beta=-1.0)).with_centre(0.6)
+    sums.update(sample_recipes(policy, ids, sizes, seed=3, stage="score", round=2).tobytes())
+print(sums.hexdigest())
+"""
+DIGEST = "DIGEST_HERE"
+
+
+def draw(policy, count=4000, size=(375, 500), **options):
+    sizes = np.tile(np.array([size]), (count, 1))
+    return sample_recipes(policy, row_ids(KEYS[:count]), sizes, seed=0, stage="test", **options)
+
+
+def of(recipes, name):
+    return recipes[..., column(name)]
+
+
+def within(share, expected, count):
+    return abs(share - expected) < 4.5 * np.sqrt(max(expected * (1 - expected), 1e-9) / count) + 1e-9
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_every_policy_draws_recipes_in_their_ranges(name):
+    recipes = draw(POLICIES[name], 500)
+    check_recipes(recipes)
+    assert recipes.shape[1] == POLICIES[name].num_views
+
+
+def test_numbers_are_those_of_numpys_generator():
+    recipes = draw(load_policy("moco_v3"), 3, num_views=2, round=5)
+    for row in range(3):
+        for view in range(2):
+            counter = [0, view, 5, domain(0, "test/views")]
+            stream = np.random.Generator(np.random.Philox(key=row_ids(KEYS[:3])[row], counter=counter))
+            area = 0.2 + 0.8 * stream.random()
+            found = of(recipes, "height")[row, view] * of(recipes, "width")[row, view]
+            assert found == pytest.approx(area, rel=1e-6)
+
+
+def test_a_recipe_depends_on_its_own_row_alone():
+    policy = load_policy("dino").with_joint(JointLaw()).with_iou(IouCeiling()).with_centre(0.5)
+    whole = draw(policy, 60)
+    order = np.random.default_rng(0).permutation(60)
+    sizes = np.tile(np.array([[375, 500]]), (60, 1))
+    ids = row_ids(KEYS[:60])
+    again = sample_recipes(policy, ids[order], sizes, seed=0, stage="test")
+    assert (again == whole[order]).all()
+    parts = [sample_recipes(policy, ids[a : a + 7], sizes[a : a + 7], seed=0, stage="test") for a in range(0, 60, 7)]
+    assert (np.concatenate(parts) == whole).all()
+    fewer = draw(policy, 60, num_views=4)
+    assert (fewer == whole[:, :4]).all()
+
+
+def test_seed_stage_round_and_view_all_change_the_recipe():
+    policy, sizes, ids = load_policy("byol"), np.full((5, 2), 64), row_ids(KEYS[:5])
+    options = [{"seed": 0}, {"seed": 1}, {"seed": 0, "round": 1}, {"seed": 0, "stage": "other"}]
+    boxes = [sample_recipes(policy, ids, sizes, **({"stage": "a"} | o))[..., BOX] for o in options]
+    flat = np.concatenate([box.reshape(-1, 4) for box in boxes])
+    assert len(np.unique(flat, axis=0)) == len(flat)
+
+
+def test_another_process_draws_the_same_bytes_as_ever():
+    done = subprocess.run([sys.executable, "-c", OTHER_PROCESS], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == DIGEST
+
+
+def test_coins_fall_as_often_as_the_law_says():
+    recipes = draw(load_policy("byol"))
+    count = len(recipes)
+    for view, blur, solar in ((0, 1.0, 0.0), (1, 0.1, 0.2)):
+        one = recipes[:, view]
+        assert within((of(one, "flip") == 1).mean(), 0.5, count)
+        assert within((of(one, "brightness") != 1).mean(), 0.8, count)
+        assert within((of(one, "grey") > 0).mean(), 0.2, count)
+        assert within((of(one, "sigma") > 0).mean(), blur, count)
+        assert within((of(one, "solarize") < NO_SOLARIZE).mean(), solar, count)
+        assert np.bincount(of(one, "order").astype(int), minlength=24).min() > count / 24 * 0.6
+
+
+def test_alternate_takes_laws_in_turn_and_random_draws_them():
+    policy = load_policy("moco_v3")
+    assert (of(draw(policy, 10, num_views=5), "law") == [0, 1, 0, 1, 0]).all()
+    laws = of(draw(policy, num_views=4, pipelines="random"), "law")
+    assert within(laws.mean(), 0.5, laws.size)
+
+
+@pytest.mark.parametrize("size", [(375, 500), (200, 600), (500, 500)])
+def test_areas_are_uniform_and_ratios_have_the_law_on_any_shape(size):
+    recipes = draw(load_policy("moco_v2"), size=size)
+    area = np.sort((of(recipes, "height") * of(recipes, "width")).ravel().astype(np.float64))
+    place = (area - 0.2) / 0.8
+    n = len(area)
+    assert np.abs(place - (np.arange(n) + 0.5) / n).max() * np.sqrt(n) < 2
+    pairs = of(recipes, "height") * of(recipes, "width")
+    assert within((pairs.max(axis=1) / pairs.min(axis=1) > 2).mean(), 9 / 32, len(pairs))
+
+
+@pytest.mark.parametrize("size", [(375, 500), (200, 600)])
+def test_joint_crop_keeps_its_law_on_any_shape(size):
+    pairs = draw(load_policy("moco_v2").with_joint(JointLaw()), size=size)
+    area = of(pairs, "height") * of(pairs, "width")
+    assert within((area.max(axis=1) / area.min(axis=1) > 2).mean(), 0.56932, len(area))
+
+
+def test_joint_blur_keeps_each_views_own_coin():
+    pairs = draw(load_policy("moco_v2").with_joint(JointLaw(parameter="sigma")))
+    sigma = of(pairs, "sigma")
+    both = (sigma > 0).all(axis=1)
+    assert within(both.mean(), 0.25, len(both))
+    ratio = sigma[both].max(axis=1) / sigma[both].min(axis=1)
+    assert within((ratio > 2).mean(), 0.76862, both.sum())
+
+
+def test_joint_colour_draws_both_factors_together():
+    for name in ("brightness", "contrast"):
+        pairs = draw(load_policy("moco_v2").with_joint(JointLaw(parameter=name)))
+        factor = of(pairs, name)
+        both = (factor != 1).all(axis=1)
+        ratio = factor[both].max(axis=1) / factor[both].min(axis=1)
+        assert within((ratio > 2).mean(), 0.18193, both.sum())
+
+
+def test_a_mix_uses_one_joint_law_a_pair():
+    laws = (JointLaw(probability=0.5), JointLaw(parameter="sigma", probability=0.5))
+    byol = load_policy("byol")
+    always = byol.with_joint(*laws)
+    independent = draw(byol)
+    mixed = draw(always)
+    moved_area = (of(mixed, "height") != of(independent, "height")).any(axis=1)
+    moved_sigma = (of(mixed, "sigma") != of(independent, "sigma")).any(axis=1)
+    assert not (moved_area & moved_sigma).any()
+    assert within(moved_area.mean(), 0.5, len(mixed))
+    every = draw(byol.with_joint(*laws, mix="all"))
+    both = (of(every, "height") != of(independent, "height")).any(axis=1)
+    both &= (of(every, "sigma") != of(independent, "sigma")).any(axis=1)
+    assert within(both.mean(), 0.25, len(every))
+
+
+def test_joint_laws_can_cover_the_global_or_the_local_views():
+    dino = load_policy("dino")
+    plain = draw(dino, 300)
+    for laws, moved in (((0, 1), slice(0, 2)), (tuple(range(2, 10)), slice(2, 10))):
+        joint = draw(dino.with_joint(JointLaw(laws=laws)), 300)
+        changed = (of(joint, "height") != of(plain, "height")).mean(axis=0)
+        assert changed[moved].min() > 0.9 and np.delete(changed, np.r_[moved]).max() == 0
+
+
+def test_centre_suppressed_positions_follow_beta():
+    recipes = draw(load_policy("moco_v2").with_centre(0.6), size=(400, 400))
+    free = 1 - of(recipes, "height")
+    position = (of(recipes, "top") / np.maximum(free, 1e-6))[free > 0.05]
+    assert abs(position.mean() - 0.5) < 0.02
+    assert abs(position.var() - 1 / (4 * (2 * 0.6 + 1))) < 0.004  # variance of Beta(a, a)
+
+
+def test_crops_are_centred_in_the_foreground():
+    boxes = np.tile(np.array([[0.4, 0.1, 0.2, 0.3]]), (300, 1))
+    recipes = draw(load_policy("moco_v2"), 300, foreground=boxes)
+    centre = of(recipes, "top") + of(recipes, "height") / 2
+    half = of(recipes, "height") / 2
+    low, high = np.minimum(np.maximum(0.4, half), 1 - half), np.minimum(np.maximum(0.6, half), 1 - half)
+    assert (centre >= low - 1e-5).all() and (centre <= high + 1e-5).all()
+
+
+def test_the_iou_ceiling_holds_and_follows_its_schedule():
+    policy = load_policy("moco_v2").with_iou(IouCeiling(start=0.3, end=0.6))
+    most = []
+    for round in range(3):
+        boxes = draw(policy, 800, round=round, rounds=3)[..., BOX].astype(np.float64)
+        most.append(overlap(boxes[:, 0], boxes[:, 1]).max())
+    assert most[0] <= 0.3 + 1e-6 and 0.42 < most[1] <= 0.45 + 1e-6 and 0.57 < most[2] <= 0.6 + 1e-6
+
+
+def test_an_alternating_ceiling_bounds_every_row_in_every_other_round():
+    policy = load_policy("moco_v2").with_iou(IouCeiling(start=0.2, end=0.2, alternating=True))
+    plain = load_policy("moco_v2")
+    for round in range(2):
+        bounded = draw(policy, 1000, round=round)[..., BOX].astype(np.float64)
+        free = draw(plain, 1000, round=round)[..., BOX].astype(np.float64)
+        ours, theirs = overlap(bounded[:, 0], bounded[:, 1]), overlap(free[:, 0], free[:, 1])
+        kept = row_ids(KEYS[:1000])[:, 0] % 2 == (1 - round) % 2
+        assert (ours[kept] == theirs[kept]).all() and ours[~kept].max() <= 0.2 + 1e-6
+
+
+def test_an_impossible_ceiling_gives_the_least_overlap_of_all_tries():
+    policy = load_policy("moco_v2")
+    low = [
+        overlap(
+            *np.moveaxis(draw(policy.with_iou(IouCeiling(start=0, end=0, tries=tries)), 200)[..., BOX], 1, 0)
+        ).mean()
+        for tries in (1, 4, 32)
+    ]
+    assert low[0] > low[1] > low[2]
+
+
+def test_half_of_the_views_of_chosen_rows_use_the_generated_image():
+    recipes = draw(load_policy("moco_v3"), p_generated=0.7)
+    source = of(recipes, "source")
+    assert within((source.sum(axis=1) == 1).mean(), 0.7, len(source)) and source.sum(axis=1).max() == 1
+    assert within(source[:, 0].mean(), 0.35, len(source))
+    assert (of(draw(load_policy("moco_v3"), num_views=5, p_generated=1.0), "source").sum(axis=1) == 2).all()
+
+
+def test_a_generated_image_of_another_shape_keeps_the_area():
+    sizes, generated = np.tile([[375, 500]], (500, 1)), np.tile([[512, 128]], (500, 1))
+    options = {"seed": 0, "stage": "test", "p_generated": 1.0, "generated_sizes": generated}
+    recipes = sample_recipes(load_policy("moco_v2"), row_ids(KEYS[:500]), sizes, **options)
+    used = np.where(of(recipes, "source")[..., None] == 1, generated[:, None], sizes[:, None])
+    aspect = of(recipes, "width") * used[..., 1] / (of(recipes, "height") * used[..., 0])
+    fits = (of(recipes, "height") < 1) & (of(recipes, "width") < 1)
+    assert aspect[fits].min() > 0.7499 and aspect[fits].max() < 1.3334
+
+
+def test_images_of_one_pixel_or_one_line_have_recipes():
+    sizes = np.array([[1, 1], [5000, 1], [1, 5000]])
+    check_recipes(sample_recipes(load_policy("byol"), row_ids(KEYS[:3]), sizes, seed=0, stage="test"))
+
+
+def test_impossible_options_are_refused():
+    policy = load_policy("byol")
+    with pytest.raises(DataError, match=r"row 0: the image is \[0, 5\] px"):
+        draw(policy, 2, size=(0, 5))
+    with pytest.raises(ConfigError, match="num_views is 0"):
+        draw(policy, 2, num_views=0)
+    with pytest.raises(ConfigError, match="pipelines is 'both'"):
+        draw(policy, 2, pipelines="both")
+    with pytest.raises(ConfigError, match=r"p_generated is 1\.5"):
+        draw(policy, 2, p_generated=1.5)
+    with pytest.raises(ConfigError, match="round is -1"):
+        draw(policy, 2, round=-1)
+
+
+def test_selection_draws_are_uniform_and_apart_from_the_recipes():
+    ids = row_ids(KEYS)
+    u = sample_selection(ids, seed=0, stage="test", round=0)
+    assert abs(u.mean() - 0.5) < 0.01 and len(np.unique(u)) == u.size
+    assert (u == sample_selection(ids, seed=0, stage="test", round=0)).all()
+    assert hashlib.sha256(u.tobytes()) != hashlib.sha256(sample_selection(ids, seed=1, stage="test", round=0).tobytes())
