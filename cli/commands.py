@@ -10,6 +10,7 @@ from viewkit.cli.options import Argument
 
 if TYPE_CHECKING:
     from viewkit.pipelines.stage import Stage
+    from viewkit.shards.dataset import Dataset
 
 DATASET = Argument("dataset", "folder of the dataset")
 
@@ -34,7 +35,8 @@ class Step:
 class StageCommand:
     """A command that runs stages in order. config: ``module:name``, imported to list the options, never torch.
 
-    maps_rows: whether it writes a column, on several workers.
+    maps_rows: whether it writes a column, on several workers. closing: function of the dataset that gives the lines
+    to print when all is done.
     """
 
     name: str
@@ -43,6 +45,10 @@ class StageCommand:
     steps: tuple[Step, ...]
     arguments: tuple[Argument, ...] = (DATASET,)
     maps_rows: bool = False
+    closing: str | None = None
+
+    def closing_lines(self, dataset: "Dataset") -> list[str]:
+        return [] if self.closing is None else list(_load(self.closing)(dataset))
 
     def config_class(self) -> type:
         return _load(self.config)
@@ -123,6 +129,7 @@ PIPELINE = (
         "Write one HTML page about a dataset and its runs.",
         "report.config:ReportConfig",
         (Step("report.stage:ReportStage"),),
+        closing="report.accuracy:summary_lines",
     ),
 )
 """The stages in the order of a full run."""

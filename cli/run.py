@@ -34,6 +34,9 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
                 _say_plan(stage, own, dataset, execution, flags["json"])
             else:
                 _run(stage, own, dataset, execution, flags["json"])
+        if not (flags["dry_run"] or flags["json"]):
+            for line in spec.closing_lines(dataset):
+                say(line)
 
     options = Execution if spec.maps_rows else Devices
     return command(spec.name, spec.help, spec.arguments, [spec.config_class(), options], FLAGS, body)

@@ -5,10 +5,33 @@ from typing import Annotated
 
 import typer
 
+from viewkit.cli.console import say
+from viewkit.shards.errors import ConfigError
+
 
 def views(
     dataset: Annotated[str, typer.Argument(help="folder of the dataset", metavar="DATASET")],
     out: Annotated[Path, typer.Argument(help="PNG file to write", metavar="OUT.png")],
     policy: Annotated[str, typer.Option(help="a policy's name, or a TOML file")] = "moco_v3",
+    images: Annotated[int, typer.Option(help="images to show, those with the smallest key hashes")] = 8,
+    num_views: Annotated[int, typer.Option("--num-views", help="views of each image")] = 8,
+    tile_px: Annotated[int, typer.Option("--tile-px", help="side of the pictures, px")] = 128,
+    seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
 ) -> None:
-    """Draw a contact sheet: a row of views for each of a few images."""
+    """Draw a contact sheet of a policy: each line an image and its views."""
+    if images < 1:
+        raise ConfigError(f"--images is {images}; it must be at least 1")
+    from viewkit.pipelines.seeds import smallest
+    from viewkit.pipelines.views.policies import load_policy
+    from viewkit.pipelines.views.sheet import contact_sheet
+    from viewkit.shards.codecs import decode_image, encode_png
+    from viewkit.shards.dataset import Dataset
+    from viewkit.shards.files import write_whole
+
+    law = load_policy(policy)
+    column = Dataset(dataset).column("images")
+    keys = smallest(column.keys(), images)
+    pixels = [decode_image(column.fields(column.place_of[key])) for key in keys]
+    sheet = contact_sheet(pixels, keys, law, num_views=num_views, tile_px=tile_px, seed=seed)
+    write_whole(out, encode_png(sheet))
+    say(f"views: {len(keys)} images, {num_views} views each by policy '{law.name}': {out}")

@@ -74,7 +74,7 @@ def test_every_stage_plans_what_is_left_without_writing(whole, source, column, t
     job = jobs(source)[column]
     plan = plan_stage(job.stage, job.config, dataset, CPU)
     assert plan["rows_left"] == plan["rows"] == whole.column(column).identity.plan["rows"]
-    assert plan["estimated_s"] > 0
+    assert plan["estimated_bytes"] > 0
     assert contents(dataset.path) == before
 
 

@@ -11,22 +11,20 @@ from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.models.encoder import EncoderFacts, save_encoder
 from viewkit.pipelines.pretrain.config import PretrainConfig
 from viewkit.pipelines.pretrain.frameworks.create import create_framework
-from viewkit.pipelines.pretrain.selection import Vs2fiPairs
 from viewkit.pipelines.stage import FitStage, Run
 from viewkit.pipelines.training.duration import count_steps
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.loop import METRICS, Schedule, time_steps, train
 from viewkit.pipelines.training.metrics import read_metrics
 from viewkit.pipelines.training.optimisers import create_optimiser
-from viewkit.pipelines.training.pairs import Chooser, PairSource, RandomPairs
-from viewkit.pipelines.training.samples import SampleReader
+from viewkit.pipelines.training.pair_loader import load_pairs
+from viewkit.pipelines.training.pairs import PairSource
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.shards.codecs import encode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.files import write_whole
-from viewkit.shards.loader import Loader
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 COUNTED = ("missing_views", "missing_pairs")
@@ -65,7 +63,7 @@ class PretrainStage(FitStage[PretrainConfig]):
         return {**super().inputs(config, dataset), "policy": digest(load_policy(config.settings.policy).to_dict())}
 
     def fit(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
-        source, schedule, framework, optimiser = _prepare(self.reads(config), config, run)
+        source, schedule, framework, optimiser = _prepare(config, run)
         write_whole(run.folder / "config.json", encode_json(config_values(config)))
         last = train(framework, optimiser, source, schedule, run, {"stage": self.name, **config_values(config)})
         facts = EncoderFacts(
@@ -83,7 +81,7 @@ class PretrainStage(FitStage[PretrainConfig]):
         return {"steps": schedule.steps, "loss": last["loss"], "spread": last["spread"], **counts}
 
     def plan(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
-        source, schedule, framework, optimiser = _prepare(self.reads(config), config, run)
+        source, schedule, framework, optimiser = _prepare(config, run)
         step_s = time_steps(framework, optimiser, source, schedule, run.device)
         return {
             "rows": source.loader.num_rows,
@@ -93,26 +91,23 @@ class PretrainStage(FitStage[PretrainConfig]):
         }
 
 
-def has_generated_views(dataset: Dataset) -> bool:
-    """Whether `score` cut some of the candidate views from generated images."""
-    return bool(dataset.column("pairs").identity.config.get("candidates", "original") != "original")
-
-
-def _prepare(
-    columns: tuple[str, ...], config: PretrainConfig, run: Run
-) -> tuple[PairSource, Schedule, Framework, Optimizer]:
+def _prepare(config: PretrainConfig, run: Run) -> tuple[PairSource, Schedule, Framework, Optimizer]:
     """Everything the loop needs; raises before any work where an option does not fit the data."""
     s = config.settings
-    policy = load_policy(s.policy).with_side(config.side_px)
-    if config.select == "vs2fi" and "genview" not in columns and has_generated_views(run.dataset):
-        columns = (*columns, "genview")  # part of the identity already, as an input of the pairs
-    reader = SampleReader(pairs=config.pairs)
-    loader = Loader(run.dataset, columns, batch_size=config.batch_size, seed=config.seed, transform=reader)
-    random = RandomPairs(policy, seed=config.seed, stage=run.stage, alpha=config.alpha)
-    choose: Chooser = random
-    if config.select == "vs2fi":
-        choose = Vs2fiPairs(random, k_sc=config.k_sc, k_al=config.k_al)
-    source = PairSource(loader, choose, policy, run.device)
+    source = load_pairs(
+        run.dataset,
+        policy=s.policy,
+        side_px=config.side_px,
+        batch_size=config.batch_size,
+        select=config.select,
+        pairs=config.pairs,
+        k_sc=config.k_sc,
+        k_al=config.k_al,
+        alpha=config.alpha,
+        seed=config.seed,
+        stage=run.stage,
+        device=run.device,
+    )
     steps, warmup = count_steps(
         epochs=config.epochs,
         steps=config.steps,

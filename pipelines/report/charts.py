@@ -44,11 +44,12 @@ RULES = {
 
 @dataclass(frozen=True)
 class Series:
-    """A line: `y` over `x`. name: for the legend."""
+    """A line: `y` over `x`. name: for the legend. style: place in `COLOURS`, where not the line's own place."""
 
     name: str
     x: Float[np.ndarray, " k"]
     y: Float[np.ndarray, " k"]
+    style: int | None = None
 
 
 @dataclass(frozen=True)
@@ -99,29 +100,31 @@ def inline(svg: str, name: str) -> str:
 def line_chart(
     name: str, title: str, series: Sequence[Series], *, x_label: str, y_label: str, alt: str, log_y: bool = False
 ) -> Chart:
+    """Lines; their names stand in the legend when there are two or more."""
+    styles = [style_of(index if line.style is None else line.style) for index, line in enumerate(series)]
+
     def paint(axes: Any) -> None:
-        for index, line in enumerate(series):
-            colour, dashed = style_of(index)
+        for line, (colour, dashed) in zip(series, styles, strict=True):
             axes.plot(line.x, line.y, color=colour, linestyle="--" if dashed else "-")
         axes.set(xlabel=x_label, ylabel=y_label)
         if log_y:
             axes.set_yscale("log")
 
-    legend = tuple((line.name, *style_of(index)) for index, line in enumerate(series))
+    legend = tuple((line.name, *style) for line, style in zip(series, styles, strict=True))
     return Chart(draw(name, (4.6, 2.7), paint), alt, title, legend if len(legend) > 1 else ())
 
 
 def step_chart(
     name: str,
     title: str,
-    edges: Float[np.ndarray, " b+1"],
+    edges: Float[np.ndarray, " k"],
     heights: Sequence[tuple[str, Float[np.ndarray, " b"]]],
     *,
     x_label: str,
     y_label: str,
     alt: str,
 ) -> Chart:
-    """Histograms over the same edges, filled."""
+    """Histograms of b bins over the same k = b + 1 edges, filled."""
 
     def paint(axes: Any) -> None:
         for index, (_, values) in enumerate(heights):

@@ -1,6 +1,7 @@
 """What a run's config says for people, and its training curves."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def is_random(config: Mapping[str, Any]) -> bool:
 
 
 def method_of(config: Mapping[str, Any]) -> str:
-    """How a run's pairs were made, e.g. ``simsiam, vs2fi, generated 0.5``: the last is the probability of such a view."""
+    """How a run's pairs were made, e.g. ``simsiam, vs2fi, generated 0.5`` (the probability of such a view)."""
     generated = f", generated {config['alpha']:g}" if config["alpha"] else ""
     return f"{config['framework']}, {config['select']}{generated}"
 
@@ -79,7 +80,10 @@ def draw_metric(
     title: str,
     meaning: str,
 ) -> Chart | None:
-    series = [line for name in names if (line := read_series(name, logs[name], metric)) is not None]
+    """A line for each of `names` that has the metric, in the colour that its name has in every chart."""
+    places = {name: index for index, name in enumerate(logs)}
+    found = [line for name in names if (line := read_series(name, logs[name], metric)) is not None]
+    series = [replace(line, style=places[line.name]) for line in found]
     if not series:
         return None
     ends = "; ".join(f"{line.name} from {line.y[0]:.3g} to {line.y[-1]:.3g}" for line in series)

@@ -30,7 +30,7 @@ def kernel(sigma: float, radius: int) -> list[float]:
     return [weight / total for weight in half[:0:-1] + half]
 
 
-def band(sigma: float, radius: int, lines: int) -> Float[Tensor, "{lines} lines+2*radius"]:
+def band(sigma: float, radius: int, lines: int) -> Float[Tensor, "{lines} {lines}+2*{radius}"]:
     """`lines` copies of the kernel, each one place further: a block of the blur's matrix."""
     reach = lines + 2 * radius
     copies = torch.zeros(lines, reach + 1)

@@ -70,14 +70,14 @@ def column(name: str) -> int:
     return FIELDS.index(name)
 
 
-def neutral_recipes(count: int, side_px: int) -> Float32[np.ndarray, "n {NUM_FIELDS}"]:
+def neutral_recipes(count: int, side_px: int) -> Float32[np.ndarray, "n p"]:
     """Recipes that only resize the whole image."""
     recipes = np.tile(np.array([field.neutral for field in TABLE], dtype=np.float32), (count, 1))
     recipes[:, column("side")] = side_px
     return recipes
 
 
-def check_recipes(recipes: np.ndarray, where: str = "recipes") -> Float32[np.ndarray, "... {NUM_FIELDS}"]:
+def check_recipes(recipes: np.ndarray, where: str = "recipes") -> Float32[np.ndarray, "... p"]:
     """The same array, after every number was found in its range.
 
     Raises `DataError` that names the field, the row and the value of the first number that is not.
@@ -118,9 +118,7 @@ def check_recipes(recipes: np.ndarray, where: str = "recipes") -> Float32[np.nda
     return recipes
 
 
-def pixel_boxes(
-    recipes: Float32[np.ndarray, "m {NUM_FIELDS}"], sizes: Int[np.ndarray, "m 2"]
-) -> Int[np.ndarray, "m 4"]:
+def pixel_boxes(recipes: Float32[np.ndarray, "m p"], sizes: Int[np.ndarray, "m 2"]) -> Int[np.ndarray, "m 4"]:
     """Boxes (top, left, height, width) in whole pixels of images of `sizes` (height, width).
 
     The rounding rule: extents go to the nearest pixel (halves up), at least 1; then corners go to the nearest pixel

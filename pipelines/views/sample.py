@@ -26,6 +26,8 @@ Pipelines = Literal["alternate", "random"]
 CROP, COINS, JITTER, FILTERS, RANDAUGMENT, SIGNS = range(6)
 BETA, BETA_TRIES = 16, 96
 TRY = 2**10
+TOGETHER = 4096
+"""Tries of an IoU ceiling that are drawn at once."""
 # Words that stand in the place of the view where a draw belongs to a pair of views or to the whole row.
 PAIR = 2**32
 SOURCE = 2**33
@@ -42,11 +44,13 @@ class Streams:
     round: int
     domain: int
 
-    def draw(self, block: int, at: Int[np.ndarray, " k"] | None = None) -> Float64[np.ndarray, "m 4"]:
-        """Four uniforms in [0, 1) from one block, for all places or for those `at`."""
+    def draw(
+        self, block: int | Int[np.ndarray, " k"], at: Int[np.ndarray, " k"] | None = None
+    ) -> Float64[np.ndarray, "q 4"]:
+        """Four uniforms in [0, 1) from one block (or one block each), for all places or for those `at`."""
         ids, views = (self.ids, self.views) if at is None else (self.ids[at], self.views[at])
         counters = np.empty((len(ids), 4), dtype=np.uint64)
-        counters[:, 0] = block + 1  # numpy's own stream, started at block 0, gives this block first
+        counters[:, 0] = np.asarray(block) + 1  # numpy's own stream, started at block 0, gives this block first
         counters[:, 1] = views
         counters[:, 2] = self.round
         counters[:, 3] = self.domain
@@ -191,10 +195,11 @@ def _crops(plan: _Plan, rows: Streams, v: int, round: int, rounds: int) -> Float
     """Boxes of all views; pairs that overlap too much are drawn again (Hard View Selection, sec. 5.2)."""
     found = np.empty((len(plan.laws), 4))
     every = np.arange(len(plan.pairs))
-    found[plan.pairs.reshape(-1)] = _crop(plan, 0, plan.pairs.reshape(-1), every)
+    found[plan.pairs] = _crop_pairs(plan, every, np.zeros_like(every))
     if v % 2:
         alone = np.arange(v - 1, len(plan.laws), v)
-        found[alone] = _crop(plan, 0, alone, every[:0])
+        nobody = every[:0]
+        found[alone] = _crop(plan, alone, np.zeros_like(alone), nobody)
     ceiling = plan.policy.iou
     if ceiling is None:
         return found
@@ -203,56 +208,67 @@ def _crops(plan: _Plan, rows: Streams, v: int, round: int, rounds: int) -> Float
     still = shared > bound
     if ceiling.alternating:
         still &= np.repeat((rows.ids[:, 0] + np.uint64(round)) % np.uint64(2) == 0, v // 2)
-    for attempt in range(1, ceiling.tries):
-        open_pairs = np.flatnonzero(still)
-        if not open_pairs.size:
-            break
-        at = plan.pairs[open_pairs]  # k 2
-        again = _crop(plan, attempt, at.reshape(-1), open_pairs).reshape(-1, 2, 4)
-        less = boxes.overlap(again[:, 0], again[:, 1])
-        better = less < shared[open_pairs]
-        found[at[better]] = again[better]
-        shared[open_pairs] = np.minimum(shared[open_pairs], less)
-        still[open_pairs] = shared[open_pairs] > bound
+    attempt, together = 1, 1
+    while attempt < ceiling.tries and still.any():
+        left = np.flatnonzero(still)  # q pairs; a few tries of each at once, the first that passes counts
+        tries = np.arange(attempt, min(attempt + together, ceiling.tries))
+        again = _crop_pairs(plan, np.repeat(left, len(tries)), np.tile(tries, len(left)))
+        overlaps = boxes.overlap(again[:, 0], again[:, 1]).reshape(len(left), len(tries))
+        passed = overlaps <= bound
+        best = np.where(passed.any(axis=1), passed.argmax(axis=1), overlaps.argmin(axis=1))
+        row = np.arange(len(left))
+        better = overlaps[row, best] < shared[left]
+        found[plan.pairs[left[better]]] = again.reshape(len(left), len(tries), 2, 4)[row, best][better]
+        shared[left] = np.minimum(shared[left], overlaps[row, best])
+        still[left] = shared[left] > bound
+        attempt += len(tries)
+        together = min(2 * together, max(1, TOGETHER // len(left)))
     return found
 
 
+def _crop_pairs(
+    plan: _Plan, pairs: Int[np.ndarray, " q"], attempts: Int[np.ndarray, " q"]
+) -> Float64[np.ndarray, "q 2 4"]:
+    """One try for both boxes of each of the pairs."""
+    return _crop(plan, plan.pairs[pairs].reshape(-1), np.repeat(attempts, 2), pairs).reshape(-1, 2, 4)
+
+
 def _crop(
-    plan: _Plan, attempt: int, at: Int[np.ndarray, " k"], pairs: Int[np.ndarray, " q"]
+    plan: _Plan, at: Int[np.ndarray, " k"], attempts: Int[np.ndarray, " k"], pairs: Int[np.ndarray, " q"]
 ) -> Float64[np.ndarray, "k 4"]:
     """One try for the boxes of the places `at`, which are those of `pairs` in turn (or of no pair)."""
     laws, aspects = plan.laws[at], plan.aspects[at]
-    u = plan.streams.draw(attempt * TRY + CROP, at)
+    u = plan.streams.draw(attempts * TRY + CROP, at)
     span = _law_range(plan.policy, "area", laws)
     area = span[:, 0] + (span[:, 1] - span[:, 0]) * u[:, 0]
     if pairs.size:
-        area = _joint(plan, "area", area.reshape(-1, 2), pairs, attempt).reshape(-1)
+        area = _joint(plan, "area", area.reshape(-1, 2), pairs, attempts[::2]).reshape(-1)
     ends = log(_law_range(plan.policy, "aspect", laws))
     height, width = boxes.box_extent(area, ends[:, 0] + (ends[:, 1] - ends[:, 0]) * u[:, 1], aspects)
-    positions = _positions(plan, attempt, at, u[:, 2:])
-    centre = np.tile(WHOLE_IMAGE, (len(at), 1)) if plan.foreground is None else plan.foreground[at]
-    low_y, low_x, high_y, high_x = centre[:, 0], centre[:, 1], centre[:, 0] + centre[:, 2], centre[:, 1] + centre[:, 3]
-    top = boxes.box_corner(height, positions[:, 0], low_y, high_y)
-    left = boxes.box_corner(width, positions[:, 1], low_x, high_x)
+    positions = _positions(plan, at, attempts, u[:, 2:])
+    centre = np.array([[0.0, 0.0, 1.0, 1.0]]) if plan.foreground is None else plan.foreground[at]
+    centre = np.broadcast_to(centre, (len(at), 4))
+    top = boxes.box_corner(height, positions[:, 0], centre[:, 0], centre[:, 0] + centre[:, 2])
+    left = boxes.box_corner(width, positions[:, 1], centre[:, 1], centre[:, 1] + centre[:, 3])
     return np.stack([top, left, height, width], axis=1)
 
 
 def _positions(
-    plan: _Plan, attempt: int, at: Int[np.ndarray, " k"], u: Float64[np.ndarray, "k 2"]
+    plan: _Plan, at: Int[np.ndarray, " k"], attempts: Int[np.ndarray, " k"], u: Float64[np.ndarray, "k 2"]
 ) -> Float64[np.ndarray, "k 2"]:
     """Uniform, or Beta(a, a) where the law suppresses the centre."""
     suppression = _law_column(plan.policy, "centre", plan.laws[at])
     found = u.copy()
-    for a in np.unique(suppression[suppression < 1]):
+    for a in np.unique(suppression[suppression < 1]).tolist():
         todo = np.flatnonzero(suppression == a)
         done = np.zeros((len(todo), 2), dtype=bool)
         for again in range(BETA_TRIES):
             left = np.flatnonzero(~done.all(axis=1))
             if not left.size:
                 break
-            draws = plan.streams.draw(attempt * TRY + BETA + again, at[todo[left]])
+            draws = plan.streams.draw(attempts[todo[left]] * TRY + BETA + again, at[todo[left]])
             for axis in range(2):
-                value, accepted = boxes.beta_candidate(draws[:, 2 * axis], draws[:, 2 * axis + 1], float(a))
+                value, accepted = boxes.beta_candidate(draws[:, 2 * axis], draws[:, 2 * axis + 1], a)
                 fresh = accepted & ~done[left, axis]
                 found[todo[left[fresh]], axis] = value[fresh]
                 done[left[fresh], axis] = True
@@ -260,7 +276,11 @@ def _positions(
 
 
 def _joint(
-    plan: _Plan, parameter: str, independent: Float64[np.ndarray, "q 2"], pairs: Int[np.ndarray, " q"], attempt: int = 0
+    plan: _Plan,
+    parameter: str,
+    independent: Float64[np.ndarray, "q 2"],
+    pairs: Int[np.ndarray, " q"],
+    attempts: Int[np.ndarray, " q"],
 ) -> Float64[np.ndarray, "q 2"]:
     """The parameter of both views: as drawn, or drawn together where a joint law is used on the pair."""
     values = independent.copy()
@@ -273,9 +293,8 @@ def _joint(
         coin = plan.pair_streams.draw(0 if mixed else index, pairs)[:, 2]
         used = (coin >= start) & (coin < taken) if mixed else coin < joint.probability
         low, high = _pair_range(plan.policy, joint, plan.laws[plan.pairs[pairs]])
-        used &= high > 0
-        at = np.flatnonzero(used)
-        u = plan.pair_streams.draw(attempt * TRY + index, pairs[at])
+        at = np.flatnonzero(used & (high > 0))
+        u = plan.pair_streams.draw(attempts[at] * TRY + index, pairs[at])
         values[at] = joint_pair(u[:, 0], u[:, 1], joint.beta, low[at], high[at])
     return values
 
@@ -298,6 +317,7 @@ def _pair_range(
 def _fill_colour(plan: _Plan, filters: Float64[np.ndarray, "m 4"], recipes: Float64[np.ndarray, "m p"]) -> None:
     """Flip, jitter, grey, blur and solarize, each under its own coin."""
     policy, laws, every = plan.policy, plan.laws, np.arange(len(plan.pairs))
+    first = np.zeros_like(every)  # only crops are tried again
     coins, jitter = plan.streams.draw(COINS), plan.streams.draw(JITTER)
 
     def share(name: str) -> Float64[np.ndarray, " m"]:
@@ -311,12 +331,12 @@ def _fill_colour(plan: _Plan, filters: Float64[np.ndarray, "m 4"], recipes: Floa
     for index, name in enumerate(("brightness", "contrast", "saturation")):
         span = np.array([factor_range(law, name) for law in policy.views])[laws]
         factor = span[:, 0] + (span[:, 1] - span[:, 0]) * jitter[:, index]
-        factor[plan.pairs] = _joint(plan, name, factor[plan.pairs], every)
+        factor[plan.pairs] = _joint(plan, name, factor[plan.pairs], every, first)
         recipes[:, column(name)] = np.where(jittered, factor, 1.0)
     recipes[:, column("hue")] = np.where(jittered, share("hue") * (2 * jitter[:, 3] - 1), 0.0)
     span = _law_range(policy, "sigma", laws)
     sigma = span[:, 0] + (span[:, 1] - span[:, 0]) * filters[:, 1]
-    sigma[plan.pairs] = _joint(plan, "sigma", sigma[plan.pairs], every)
+    sigma[plan.pairs] = _joint(plan, "sigma", sigma[plan.pairs], every, first)
     recipes[:, column("sigma")] = np.where(filters[:, 0] < share("p_blur"), sigma, 0.0)
     recipes[:, column("solarize")] = np.where(filters[:, 2] < share("p_solarize"), share("threshold"), NO_SOLARIZE)
 

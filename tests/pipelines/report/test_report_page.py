@@ -135,6 +135,12 @@ def test_any_part_alone_can_be_shown(images_only, build, part):
     Page(report(images_only))
 
 
+def test_a_report_made_again_shows_what_has_been_added(images_only, build):
+    assert "No pairs have been scored" in Page(report(images_only)).words
+    build.make_pairs(images_only)
+    assert "No pairs have been scored" not in Page(report(images_only)).words
+
+
 def test_a_run_without_an_evaluation_is_listed_with_the_command(images_only, build):
     build.make_run(images_only, "first")
     words = Page(report(images_only)).words

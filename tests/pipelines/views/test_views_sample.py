@@ -28,7 +28,7 @@ for name in sorted(POLICIES):
     sums.update(sample_recipes(policy, ids, sizes, seed=3, stage="score", round=2).tobytes())
 print(sums.hexdigest())
 """
-DIGEST = "DIGEST_HERE"
+DIGEST = "644bfa7b8bfdea1e5b56a3ba9d6e0e4f3ec28a4b95923430e1516d889e67a416"
 
 
 def draw(policy, count=4000, size=(375, 500), **options):
@@ -166,8 +166,9 @@ def test_joint_laws_can_cover_the_global_or_the_local_views():
     plain = draw(dino, 300)
     for laws, moved in (((0, 1), slice(0, 2)), (tuple(range(2, 10)), slice(2, 10))):
         joint = draw(dino.with_joint(JointLaw(laws=laws)), 300)
-        changed = (of(joint, "height") != of(plain, "height")).mean(axis=0)
-        assert changed[moved].min() > 0.9 and np.delete(changed, np.r_[moved]).max() == 0
+        areas = [of(recipes, "height") * of(recipes, "width") for recipes in (joint, plain)]
+        changed = (np.abs(areas[0] - areas[1]) > 1e-6).mean(axis=0)
+        assert changed[moved].min() > 0.99 and np.delete(changed, np.r_[moved]).max() == 0
 
 
 def test_centre_suppressed_positions_follow_beta():
@@ -209,13 +210,11 @@ def test_an_alternating_ceiling_bounds_every_row_in_every_other_round():
 
 def test_an_impossible_ceiling_gives_the_least_overlap_of_all_tries():
     policy = load_policy("moco_v2")
-    low = [
-        overlap(
-            *np.moveaxis(draw(policy.with_iou(IouCeiling(start=0, end=0, tries=tries)), 200)[..., BOX], 1, 0)
-        ).mean()
-        for tries in (1, 4, 32)
-    ]
-    assert low[0] > low[1] > low[2]
+    least = []
+    for tries in (1, 4, 32):
+        boxes = draw(policy.with_iou(IouCeiling(start=0, end=0, tries=tries)), 200)[..., BOX]
+        least.append(overlap(boxes[:, 0], boxes[:, 1]).mean())
+    assert least[0] > least[1] > least[2]
 
 
 def test_half_of_the_views_of_chosen_rows_use_the_generated_image():
@@ -247,8 +246,6 @@ def test_impossible_options_are_refused():
         draw(policy, 2, size=(0, 5))
     with pytest.raises(ConfigError, match="num_views is 0"):
         draw(policy, 2, num_views=0)
-    with pytest.raises(ConfigError, match="pipelines is 'both'"):
-        draw(policy, 2, pipelines="both")
     with pytest.raises(ConfigError, match=r"p_generated is 1\.5"):
         draw(policy, 2, p_generated=1.5)
     with pytest.raises(ConfigError, match="round is -1"):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from viewkit.pipelines.pretrain.selection import Vs2fiPairs
 from viewkit.pipelines.training.pairs import SOURCE, RandomPairs
 from viewkit.pipelines.training.samples import Sample
+from viewkit.pipelines.training.selection import Vs2fiPairs
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import column, neutral_recipes
 from viewkit.shards.errors import DataError

@@ -1,0 +1,77 @@
+"""The pages say what is: generated ones are fresh, commands and links exist, README's Python runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_chain import jobs, make, photographs
+
+from viewkit.cli.commands import PIPELINE
+from viewkit.cli.main import app
+from viewkit.cli.options import option_name
+from viewkit.cli.reference import main as reference
+from viewkit.pipelines.config import fields_of
+from viewkit.pipelines.execution import Execution
+from viewkit.shards.dataset import Dataset
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_generated_pages_are_fresh(capsys):
+    assert reference(["--check", str(ROOT / "docs")]) == 0
+
+
+def test_a_stale_page_is_found_and_named(tmp_path, capsys):
+    reference([str(tmp_path)])
+    (tmp_path / "cli.md").write_text("old")
+    assert reference(["--check", str(tmp_path)]) == 1
+    assert "cli.md in " in capsys.readouterr().err
+
+
+def test_every_command_and_option_in_the_pages_exists():
+    known = {spec.name: {option_name(field.name) for field in fields_of(spec.config_class())} for spec in PIPELINE}
+    general = {"--config", "--dry-run", "--json", "--help", *(option_name(field.name) for field in fields_of(Execution))}
+    named = {spec.name: {option_name(argument.name) for argument in spec.arguments} for spec in PIPELINE}
+    others = {str(command.name) for command in app.registered_commands} - set(known)
+    wrong = []
+    for page in PAGES:
+        for line in re.findall(r"^\s*(viewkit [a-z].*)$", page.read_text(), re.MULTILINE):
+            words = line.split("#")[0].split()
+            if words[1] not in {*known, *others}:
+                wrong.append(f"{page.name}: {line}")
+            if words[1] in known:
+                options = {word for word in words if word.startswith("--")}
+                if options - known[words[1]] - general - named[words[1]]:
+                    wrong.append(f"{page.name}: {line}")
+    assert wrong == []
+
+
+def test_every_link_between_the_pages_leads_somewhere():
+    broken = [
+        f"{page.name}: {target}"
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_make_help_lists_every_target_that_the_readme_names():
+    said = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    targets = set(re.findall(r"^make ([a-z-]+)", said, re.MULTILINE))
+    assert set(re.findall(r"`?\bmake ([a-z-]+)\b(?=[ `\n])", (ROOT / "README.md").read_text())) <= targets
+    assert {"setup", "demo", "test", "check", "pipeline", "bench", "clean"} <= targets
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs_as_it_stands(tmp_path):
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    source = photographs(tmp_path / "photographs")
+    make(source, Dataset(tmp_path / "dataset"))
+    assert list(jobs(source))[-1] == "pairs"
+    small = re.sub(r"batch_size=\d+", "batch_size=8", block)
+    said = subprocess.run([sys.executable, "-c", small], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "torch.Size([8, 3, 32, 32])" in said.stdout
