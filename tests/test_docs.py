@@ -33,7 +33,8 @@ def test_a_stale_page_is_found_and_named(tmp_path, capsys):
 
 def test_every_command_and_option_in_the_pages_exists():
     known = {spec.name: {option_name(field.name) for field in fields_of(spec.config_class())} for spec in PIPELINE}
-    general = {"--config", "--dry-run", "--json", "--help", *(option_name(field.name) for field in fields_of(Execution))}
+    execution = {option_name(field.name) for field in fields_of(Execution)}
+    general = {"--config", "--dry-run", "--json", "--help", *execution}
     named = {spec.name: {option_name(argument.name) for argument in spec.arguments} for spec in PIPELINE}
     others = {str(command.name) for command in app.registered_commands} - set(known)
     wrong = []

@@ -42,7 +42,7 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         "estimator.safetensors": "base encoder: backbone, projector, one exit a block",
         "estimator.json": "what the weights are and how their views must look: side in px, mean, std, tau, exits",
         "metrics.jsonl": "a line every few steps: losses, learning rate, spread of the features, images/s",
-        "checkpoint/": "everything needed to go on: networks, optimiser, step",
+        "checkpoint/": "while it trains: everything needed to go on",
     }
 
     @property

@@ -10,7 +10,7 @@ from torch import Tensor
 from viewkit.pipelines.evaluate.accuracy import measure_accuracy
 from viewkit.pipelines.evaluate.config import EvaluateConfig
 from viewkit.pipelines.evaluate.linear import fit_linear_probe, sample_split
-from viewkit.pipelines.evaluate.neighbours import vote
+from viewkit.pipelines.training.neighbours import vote
 from viewkit.shards.errors import DataError
 
 

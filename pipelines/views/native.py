@@ -43,7 +43,10 @@ class Kernels:
 def _cache_folder() -> Path:
     """The user's own cache folder; nobody else may write there, since what it holds is executed."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "viewkit"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigError(f"compiled kernels: {folder} cannot be made ({error.strerror}); set XDG_CACHE_HOME") from None
     if os.name == "posix" and (folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o022):
         raise ConfigError(f"compiled kernels: others may write to {folder}; make it your own (chmod 700) and retry")
     return folder
@@ -72,9 +75,11 @@ def load_kernels() -> Kernels:
     path = _cache_folder() / f"kernels-{digest}.so"
     if not path.exists():
         part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        done = subprocess.run(
-            [*compiler.split(), *FLAGS, "-o", str(part), str(source)], capture_output=True, text=True, check=False
-        )
+        command = [*compiler.split(), *FLAGS, "-o", str(part), str(source)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise ConfigError(f"compiled kernels: {compiler} cannot be run ({error.strerror}); set CC") from None
         if done.returncode:
             last = done.stderr.strip().splitlines()[-1:] or ["no message"]
             raise ConfigError(f"compiled kernels: {compiler} failed ({last[0]}); render without them")

@@ -212,8 +212,7 @@ class Pixels:
         rows = corner[:, None] + torch.minimum(y, height[:, None] - 1) * pitch[:, None]  # m h
         places = rows[:, :, None] + torch.minimum(x, width[:, None] - 1)[:, None, :]  # m h w
         windows = self.flat.index_select(0, places.view(-1)).view(*places.shape, 3)
-        zero = torch.zeros_like(height)
-        batch = resize_windows(windows, torch.stack([zero, zero, height, width], dim=1), side_px, interpolation)
+        batch = resize_windows(windows, boxes[:, 2:], side_px, interpolation)
         return batch if self.flat.dtype == torch.uint8 else batch.mul_(WHITE)
 
 

@@ -6,6 +6,9 @@ on uint8. The product form multiplies with two banded matrices a view: no loop o
 of a few dozen pixels.
 """
 
+from functools import lru_cache
+
+import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
@@ -17,6 +20,8 @@ KERNELS = {
     "bicubic": torch.ops.aten._upsample_bicubic2d_aa,
 }
 SUPPORT = {"bilinear": 1.0, "bicubic": 2.0}
+TABLE_PX = 48
+"""Up to this many pixels the matrices of all extents are kept."""
 CUBIC_A = -0.5
 """Keys' cubic with a = -1/2, as Pillow and the antialiased kernels of torch have it."""
 
@@ -41,20 +46,20 @@ def resize_crop(
 
 
 def filter_weights(
-    start: Float[Tensor, " m"], extent: Float[Tensor, " m"], side_px: int, pixels: int, interpolation: Interpolation
+    extent: Float[Tensor, " m"], side_px: int, pixels: int, interpolation: Interpolation
 ) -> Float[Tensor, "m {side_px} {pixels}"]:
-    """One axis of the resize of m crops as matrices over `pixels` pixels; rows sum to 1, zero outside the crop.
+    """One axis of the resize of m crops as matrices over `pixels` pixels; rows sum to 1, zero beyond the crop.
 
-    start, extent: of the crops on this axis, whole numbers in float64. The filter is as wide as its support times
-    the scale where the crop shrinks, and is cut at the crop's edges: Pillow's rule, which torch's kernels share.
+    extent: of the crops on this axis, whole numbers in float64, from pixel 0 on. The filter is as wide as its support
+    times the scale where the crop shrinks, and is cut at the crop's edges: Pillow's rule, which torch's kernels share.
     """
     scale = (extent / side_px)[:, None, None]  # m 1 1
     stretch = scale.clamp(min=1.0)
-    centre = (torch.arange(side_px, device=start.device) + 0.5)[None, :, None] * scale  # m s 1
+    centre = (torch.arange(side_px, device=extent.device) + 0.5)[None, :, None] * scale  # m s 1
     reach = SUPPORT[interpolation] * stretch
     first = (centre - reach + 0.5).floor().clamp(min=0)
     last = torch.minimum((centre + reach + 0.5).floor(), extent[:, None, None])
-    place = torch.arange(pixels, device=start.device) - start[:, None, None]  # m 1 pixels
+    place = torch.arange(pixels, device=extent.device, dtype=extent.dtype)
     x = ((place + 0.5 - centre) / stretch).abs_()  # m s pixels
     if interpolation == "bilinear":
         weights = x.neg_().add_(1.0).clamp_(min=0)
@@ -82,36 +87,76 @@ def fixed_point(weights: Float[Tensor, "m s t"]) -> tuple[Float[Tensor, "m s t"]
     return torch.copysign((scaled.abs() + 0.5).floor(), scaled), unit
 
 
+def axis_matrices(
+    extents: Int[np.ndarray, " m"],
+    side_px: int,
+    pixels: int,
+    interpolation: Interpolation,
+    is_bytes: bool,
+    device: torch.device,
+) -> tuple[Float[Tensor, "m s t"], Float[Tensor, "m 1 1"] | None]:
+    """The matrices of one axis, and for bytes their units. Few extents differ in a batch, so each is built once."""
+    # "high" and "medium" let float32 products drop digits; float64 ones keep them
+    wide = torch.get_float32_matmul_precision() != "highest"
+    if pixels <= TABLE_PX:
+        which = extents - 1
+        matrices, unit = _table(side_px, pixels, interpolation, is_bytes, device, wide)
+    else:
+        different, which = np.unique(extents, return_inverse=True)
+        matrices, unit = _matrices(different, side_px, pixels, interpolation, is_bytes, device, wide)
+    at = torch.from_numpy(which).to(device)
+    return matrices.index_select(0, at), None if unit is None else unit.index_select(0, at)
+
+
+@lru_cache(maxsize=32)
+def _table(
+    side_px: int, pixels: int, interpolation: Interpolation, is_bytes: bool, device: torch.device, wide: bool
+) -> tuple[Float[Tensor, "e s t"], Float[Tensor, "e 1 1"] | None]:
+    """The matrices of every extent from 1 pixel on: for images of a few dozen pixels, at most half a MiB."""
+    return _matrices(np.arange(1, pixels + 1), side_px, pixels, interpolation, is_bytes, device, wide)
+
+
+def _matrices(
+    extents: Int[np.ndarray, " e"],
+    side_px: int,
+    pixels: int,
+    interpolation: Interpolation,
+    is_bytes: bool,
+    device: torch.device,
+    wide: bool,
+) -> tuple[Float[Tensor, "e s t"], Float[Tensor, "e 1 1"] | None]:
+    weights = filter_weights(torch.from_numpy(extents).to(device).double(), side_px, pixels, interpolation)
+    if not is_bytes:
+        return weights.float(), None
+    whole, unit = fixed_point(weights)
+    # 255 * 2^15 * the cubic's overshoot still fits the 24 bits of a float32, more does not
+    kind = torch.float64 if wide or float(unit.max()) > 2.0**15 else torch.float32
+    return whole.to(kind), unit.to(kind)
+
+
 def resize_windows(
     windows: UInt8[Tensor, "m h w 3"] | Float[Tensor, "m h w 3"],
-    boxes: Int[Tensor, "m 4"],
+    extents: Int[np.ndarray, "m 2"],
     side_px: int,
     interpolation: Interpolation,
 ) -> Float[Tensor, "3 m {side_px} {side_px}"]:
-    """Crops of m windows, resized by two products each. Values 0-255 for uint8 windows, else the windows' own.
+    """Crops at the upper left of m windows, resized by two products each; 0-255 for uint8, else the windows' range.
 
-    boxes: (top, left, height, width) in px of the window. For uint8 the products are of whole numbers, rounded and cut
-    to 0-255 after each axis as torchvision's uint8 kernel does it; so every sum is exact, in any order, on any device,
-    and the pixels are the same everywhere.
+    extents: (height, width) of the crops in px; what lies beyond them is not used. For uint8 the products are of whole
+    numbers, rounded and cut to 0-255 after each axis as torchvision's uint8 kernel does it; so every sum is exact, in
+    any order, on any device, and the pixels are the same everywhere.
     """
     m, height, width, _ = windows.shape
     is_bytes = windows.dtype == torch.uint8
-    corner, extent = boxes[:, :2].double(), boxes[:, 2:].double()
-    rows = filter_weights(corner[:, 0], extent[:, 0], side_px, height, interpolation)  # m s h
-    columns = filter_weights(corner[:, 1], extent[:, 1], side_px, width, interpolation)  # m s w
-    kind, units = torch.float32, []
-    if is_bytes:
-        (columns, across), (rows, down) = fixed_point(columns), fixed_point(rows)
-        units = [across, down]
-        if max(float(unit.max()) for unit in units) > 2.0**15:  # 255 * 2^15 * overshoot still fits 24 bits
-            kind = torch.float64
-    planar = windows.permute(0, 1, 3, 2).contiguous().to(kind)  # m h 3 w
-    value = torch.bmm(planar.reshape(m, height * 3, width), columns.to(kind).transpose(1, 2))
-    if is_bytes:
-        value = _rounded(value, units[0].to(kind))
-    value = torch.bmm(rows.to(kind), value.view(m, height, 3 * side_px))  # m s (3 s)
-    if is_bytes:
-        value = _rounded(value, units[1].to(kind))
+    rows, down = axis_matrices(extents[:, 0], side_px, height, interpolation, is_bytes, windows.device)
+    columns, across = axis_matrices(extents[:, 1], side_px, width, interpolation, is_bytes, windows.device)
+    planar = windows.permute(0, 1, 3, 2).contiguous().to(columns.dtype)  # m h 3 w
+    value = torch.bmm(planar.view(m, height * 3, width), columns.transpose(1, 2))
+    if across is not None:
+        value = _rounded(value, across)
+    value = torch.bmm(rows, value.view(m, height, 3 * side_px).to(rows.dtype))  # m s (3 s)
+    if down is not None:
+        value = _rounded(value, down)
     elif interpolation == "bicubic":
         value.clamp_(0, 1)
     return value.view(m, side_px, 3, side_px).permute(2, 0, 1, 3).float().contiguous()

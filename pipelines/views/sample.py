@@ -11,13 +11,12 @@ from typing import Literal, get_args
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int, UInt64
 
-from viewkit.pipelines.seeds import domain
 from viewkit.pipelines.views import boxes, randaugment
 from viewkit.pipelines.views.joint import joint_pair
-from viewkit.pipelines.views.philox import philox, uniforms
 from viewkit.pipelines.views.policy import JointLaw, Policy, ViewLaw
 from viewkit.pipelines.views.portable import log
 from viewkit.pipelines.views.recipe import NO_SOLARIZE, NUM_FIELDS, VERSION, column
+from viewkit.pipelines.views.streams import Streams, open_streams
 from viewkit.shards.errors import ConfigError, DataError
 
 Pipelines = Literal["alternate", "random"]
@@ -33,42 +32,6 @@ PAIR = 2**32
 SOURCE = 2**33
 SELECTION = 2**34
 WHOLE_IMAGE = (0.0, 0.0, 1.0, 1.0)
-
-
-@dataclass(frozen=True)
-class Streams:
-    """The Philox streams of m (row, view) places."""
-
-    ids: UInt64[np.ndarray, "m 2"]
-    views: UInt64[np.ndarray, " m"]
-    round: int
-    domain: int
-
-    def draw(
-        self, block: int | Int[np.ndarray, " k"], at: Int[np.ndarray, " k"] | None = None
-    ) -> Float64[np.ndarray, "q 4"]:
-        """Four uniforms in [0, 1) from one block (or one block each), for all places or for those `at`."""
-        ids, views = (self.ids, self.views) if at is None else (self.ids[at], self.views[at])
-        counters = np.empty((len(ids), 4), dtype=np.uint64)
-        counters[:, 0] = np.asarray(block) + 1  # numpy's own stream, started at block 0, gives this block first
-        counters[:, 1] = views
-        counters[:, 2] = self.round
-        counters[:, 3] = self.domain
-        return uniforms(philox(counters, ids))
-
-    def places(self, first: int, count: int) -> "Streams":
-        """For one place a row, with `count` words from `first` on in the place of the view."""
-        views = np.tile(np.arange(first, first + count, dtype=np.uint64), len(self.ids))
-        return Streams(np.repeat(self.ids, count, axis=0), views, self.round, self.domain)
-
-
-def _streams(ids: UInt64[np.ndarray, "n 2"], seed: int, stage: str, round: int) -> Streams:
-    if not 0 <= round < 2**32:
-        raise ConfigError(f"round is {round}; needed a whole number in 0 ... 2^32 - 1")
-    if seed < 0:
-        raise ConfigError(f"seed is {seed}; needed a whole number from 0 on")
-    # "/views" keeps these streams apart from `seeds.stream`, which has the same key words at round 0 and view 0.
-    return Streams(ids, np.zeros(len(ids), dtype=np.uint64), round, domain(seed, f"{stage}/views"))
 
 
 def _law_column(policy: Policy, name: str, laws: Int[np.ndarray, " m"]) -> Float64[np.ndarray, " m"]:
@@ -129,7 +92,7 @@ def sample_recipes(
         raise ConfigError(f"num_views is {v}; needed at least 1")
     if pipelines not in get_args(Pipelines):
         raise ConfigError(f"pipelines is {pipelines!r}; needed one of {', '.join(get_args(Pipelines))}")
-    rows = _streams(ids, seed, stage, round)
+    rows = open_streams(ids, seed, stage, round)
     streams = rows.places(0, v)
     coins = streams.draw(FILTERS)
     laws = np.tile(np.arange(v) % len(policy.views), len(ids))
@@ -159,7 +122,7 @@ def sample_selection(
     ids: UInt64[np.ndarray, "n 2"], *, seed: int, stage: str, round: int
 ) -> Float64[np.ndarray, "n 4"]:
     """Four uniforms a row for `select`: which pair, in which order, and two to spare."""
-    return _streams(ids, seed, stage, round).places(SELECTION, 1).draw(0)
+    return open_streams(ids, seed, stage, round).places(SELECTION, 1).draw(0)
 
 
 def _sources(rows: Streams, v: int, p_generated: float) -> Int[np.ndarray, " m"]:

@@ -1,3 +1,6 @@
+import os
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -28,6 +31,12 @@ def photograph(height, width, seed=0):
 
 
 IMAGES = [photograph(*size, seed) for seed, size in enumerate(SIZES)]
+
+
+def compiled():
+    if not (os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")):
+        pytest.skip("no C compiler")
+    return load_kernels()
 
 
 def some_recipes(policy, count=24, seed=0):
@@ -86,7 +95,7 @@ def test_whole_recipes_are_within_a_hundredth_of_a_level_of_torchvision(form, na
     policy = load_policy(name).with_side(48)
     recipes, index = some_recipes(policy)
     solarized = recipes[:, column("solarize")] <= 1
-    kernels = load_kernels() if native else None
+    kernels = compiled() if native else None
     found = render(IMAGES, recipes, index, side_px=48, interpolation=policy.interpolation, kernels=kernels, **PLAIN)
     boxes = pixel_boxes(recipes, np.array(SIZES)[index])
     for row, (image, box) in enumerate(zip(index, boxes.tolist(), strict=True)):
@@ -117,7 +126,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("native", [False, True])
 def test_every_augmentation_changes_pixels(form, change, native):
-    kernels = load_kernels() if native else None
+    kernels = compiled() if native else None
     image = [(photograph(80, 80).float() * 0.7 + 20).to(torch.uint8)]
     before = render(image, one(), [0], side_px=48, kernels=kernels, **PLAIN)
     after = render(image, one(**CHANGES[change]), [0], side_px=48, kernels=kernels, **PLAIN)
@@ -187,7 +196,7 @@ def test_one_tensor_of_images_is_as_good_as_a_list(form):
 def test_images_of_one_pixel_or_one_line_render(form, size, native):
     image = torch.full((*size, 3), 51, dtype=torch.uint8)
     recipe = one(top=0.25, height=0.5, left=0.1, width=0.3, sigma=2.0, grey=1, brightness=2.0, contrast=0.5, flip=1)
-    kernels = load_kernels() if native else None
+    kernels = compiled() if native else None
     found = render([image], recipe, [0], side_px=33, kernels=kernels, **PLAIN)
     assert torch.allclose(found, torch.full_like(found, 0.4), atol=2e-3)
 
@@ -222,3 +231,29 @@ def test_bad_input_is_named(change, error, message):
     call = {"images": IMAGES, "recipes": one(), "image_index": [0], "side_px": 48} | change
     with pytest.raises(error, match=message):
         render(call.pop("images"), call.pop("recipes"), call.pop("image_index"), **call)
+
+
+def test_reduced_precision_of_products_does_not_reach_the_pixels():
+    recipes, index = some_recipes(load_policy("cifar"))
+    plain = neutral_recipes(len(recipes), 32)
+    plain[:, 4:8] = recipes[:, 4:8]
+    exact = render(IMAGES, plain, index, side_px=32)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert torch.equal(render(IMAGES, plain, index, side_px=32), exact)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_compiled_kernels_say_why_they_cannot_be_built(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for compiler, message in (("false", "false failed"), ("/nowhere/cc", "/nowhere/cc cannot be run")):
+        monkeypatch.setenv("CC", compiler)
+        load_kernels.cache_clear()
+        with pytest.raises(ConfigError, match=message):
+            load_kernels()
+    (tmp_path / "viewkit").chmod(0o777)
+    with pytest.raises(ConfigError, match="others may write to"):
+        load_kernels()
+    load_kernels.cache_clear()

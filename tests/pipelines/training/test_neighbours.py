@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from viewkit.pipelines.evaluate import neighbours
-from viewkit.pipelines.evaluate.neighbours import vote
+from viewkit.pipelines.training import neighbours
+from viewkit.pipelines.training.neighbours import vote
 from viewkit.pipelines.training.probes import knn_predict
 
 

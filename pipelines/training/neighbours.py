@@ -16,9 +16,11 @@ def vote(
     neighbours: tuple[int, ...],
     tau: float,
     num_classes: int,
+    leave_one_out: bool = False,
 ) -> dict[int, Float[Tensor, "n c"]]:
     """Class scores of the test rows for every number k in `neighbours` (each at most m).
 
+    leave_one_out: `test` is `train`, and no row votes for itself (k is then at most m - 1).
     A neighbour votes with exp(cosine / tau), here relative to the nearest one's (the same ranking, no overflow).
     A class among whose rows there is no neighbour scores -inf. Where several rows are equally near at place k, which
     of them votes is left to `torch.topk`.
@@ -26,8 +28,14 @@ def vote(
     train, test = normalise(train), normalise(test)
     most = max(neighbours)
     parts: dict[int, list[Tensor]] = {k: [] for k in neighbours}
-    for rows in test.split(max(1, CHUNK // len(train))):
-        cosine, nearest = (rows @ train.T).topk(most, dim=1)  # n k, nearest first
+    size = max(1, CHUNK // len(train))
+    for start in range(0, len(test), size):
+        rows = test[start : start + size]
+        similarity = rows @ train.T  # n m
+        if leave_one_out:
+            own = torch.arange(len(rows), device=rows.device)
+            similarity[own, start + own] = -torch.inf
+        cosine, nearest = similarity.topk(most, dim=1)  # n k, nearest first
         weight = ((cosine - cosine[:, :1]) / tau).exp()
         labels = train_labels[nearest]
         for k in neighbours:
