@@ -41,6 +41,6 @@ def row_facts(column: "Column", key: str) -> dict[str, Any] | None:
         reject = column.rejects.get(key)
         return None if reject is None else {"rejected": reject.reason, "detail": reject.detail}
     return {
-        name: data.decode().strip() if name in SHOWN else f"{len(data)} bytes"
+        name: data.decode("utf-8", "backslashreplace").strip() if name in SHOWN else f"{len(data)} bytes"
         for name, data in column.fields(place).items()
     }

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,8 @@ from viewkit.cli.console import print_error
 from viewkit.cli.run import run_command
 from viewkit.shards.errors import ViewkitError
 
-FAILED, WRONG_OPTIONS = 1, 2
+FAILED, WRONG_OPTIONS, KEYBOARD_INTERRUPT = 1, 2, 130
+STOPPED = "stopped; run the same command again to go on"
 
 app = typer.Typer(
     name="viewkit",
@@ -66,13 +68,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print_error(str(error))
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        print_error("stopped; run the same command again to go on")
+        print_error(STOPPED)
         return FAILED
     except BrokenPipeError:
         sys.stderr.close()
+        return FAILED
+    if code == KEYBOARD_INTERRUPT:  # typer's own word for it
+        print_error(STOPPED)
         return FAILED
     return code if isinstance(code, int) else 0
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names that are no UTF-8
     sys.exit(run())

@@ -92,11 +92,13 @@ def command(
     arguments: Sequence[Argument],
     configs: Sequence[type],
     flags: Sequence[inspect.Parameter],
+    commands: Sequence[str],
     body: Callable[[dict[str, Any], list[Any], dict[str, bool]], None],
 ) -> Callable[..., None]:
     """A function whose signature is the command line; it calls ``body(locations, config objects, flags)``.
 
-    Configs may share fields (``seed``): the option then goes to each of them.
+    Configs may share fields (``seed``): the option then goes to each of them. commands: names that tables of a config
+    file may have.
     """
     fields = {field.name: field for config in configs for field in fields_of(config)}
     parameters = [
@@ -108,7 +110,7 @@ def command(
     ]
 
     def run(**given: Any) -> None:
-        from_file = read_toml(given["config"], name, set(fields)) if given["config"] else {}
+        from_file = read_toml(given["config"], name, set(fields), commands) if given["config"] else {}
         options = {field: given[field] for field in fields if given[field] is not None}
         values = {**from_file, **options}
         made: list[Any] = [make_config(config, _of(config, values), f"viewkit {name}") for config in configs]
@@ -126,18 +128,23 @@ def _of(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: values[field.name] for field in fields_of(config) if field.name in values}
 
 
-def read_toml(path: Path, command_name: str, known: set[str]) -> dict[str, Any]:
+def read_toml(path: Path, command_name: str, known: set[str], commands: Sequence[str]) -> dict[str, Any]:
     """Values for one command from a TOML file: a flat one, or one with a table for every command.
 
     Raises `ConfigError` for an unknown name, values beside tables, or a file that is no TOML.
     """
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
         raise ConfigError(f"--config {path}: cannot be read ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"--config {path}: not a TOML file ({error})") from error
     tables = {name for name, value in values.items() if isinstance(value, dict)}
+    strangers = sorted(tables - set(commands))
+    if strangers:
+        raise ConfigError(
+            f"--config {path}: there is no command [{strangers[0]}]; the tables are {', '.join(commands)}"
+        )
     if tables and tables != set(values):
         stray = sorted(set(values) - tables)[0]
         raise ConfigError(

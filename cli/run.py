@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from viewkit.cli.commands import StageCommand
+from viewkit.cli.commands import PIPELINE, StageCommand
 from viewkit.cli.console import LiveProgress, make_progress, print_json, say
 from viewkit.cli.options import command, flag
 from viewkit.pipelines.execution import Devices, Execution
-from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.errors import ConfigError, MissingError
 
 if TYPE_CHECKING:
     from viewkit.shards.dataset import Dataset
@@ -31,15 +31,16 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
             stage = step.stage_class()(**{name: locations[name] for name in step.takes})
             own = config if step.config is None else getattr(config, step.config)()
             if flags["dry_run"]:
-                _say_plan(stage, own, dataset, execution, flags["json"])
+                _say_plan(stage, own, dataset, execution, flags["json"], waits=step is not spec.steps[0])
             else:
                 _run(stage, own, dataset, execution, flags["json"])
         if not (flags["dry_run"] or flags["json"]):
             for line in spec.closing_lines(dataset):
                 say(line)
 
+    names = [each.name for each in PIPELINE]
     options = Execution if spec.maps_rows else Devices
-    return command(spec.name, spec.help, spec.arguments, [spec.config_class(), options], FLAGS, body)
+    return command(spec.name, spec.help, spec.arguments, [spec.config_class(), options], FLAGS, names, body)
 
 
 def _dataset_path(spec: StageCommand, locations: dict[str, Any]) -> Path:
@@ -63,12 +64,15 @@ def _run(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_jso
             progress.stop()
 
 
-def _say_plan(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_json: bool) -> None:
+def _say_plan(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_json: bool, waits: bool) -> None:
+    """waits: whether an earlier step of the command may still have to write what this one reads."""
     from viewkit.pipelines.runner import plan_stage
 
     try:
         plan = plan_stage(stage, config, dataset, execution)
-    except DataError as error:
+    except MissingError as error:
+        if not waits:
+            raise
         plan = {"stage": stage.name, "waits_for": str(error)}
     if as_json:
         print_json({"event": "plan", **plan})

@@ -18,12 +18,14 @@ def verify(
 
     found = Dataset(dataset)
     checked, problems, size = 0, 0, 0
-    for finding in find(found):
+    for finding in find(found) if found.path.is_dir() else ():
         checked += 1
         size += finding.checked_bytes
         problems += finding.problem is not None
         if as_json:
             print_json({"subject": finding.subject, "bytes": finding.checked_bytes, "problem": finding.problem})
+        elif "unfinished" in finding.subject and finding.problem is None:
+            say(f"{finding.subject}; rerun its stage, it goes on where it stopped")
         elif finding.problem is not None:
             say(f"damaged: {finding.subject}: {finding.problem}")
     if checked == 0:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -82,6 +83,10 @@ def _check_type(field: Field, value: Any, where: str) -> None:
         raise ConfigError(
             f"{where}: option '{field.name}' is {value!r}, and it takes a value of type {field.kind.__name__}"
         )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where}: option '{field.name}' is {value}; it takes a finite number")
+    if field.name == "seed" and isinstance(value, int) and not 0 <= value < 2**63:
+        raise ConfigError(f"{where}: option 'seed' is {value}; it must lie in 0 ... 2^63 - 1")
     if field.choices is not None and value not in field.choices:
         choices = ", ".join(str(choice) for choice in field.choices)
         raise ConfigError(f"{where}: option '{field.name}' is {value!r}; choose one of {choices}")

@@ -42,8 +42,9 @@ class Execution(Devices):
     max_rejects: Annotated[float, "share of rejected rows above which the stage fails"] = 0.01
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"--workers is {self.workers}; it must be at least 1")
+        most = 8 * cores()
+        if self.workers is not None and not 1 <= self.workers <= most:
+            raise ConfigError(f"--workers is {self.workers}; it must lie in 1 ... {most}, eight a core of this machine")
         if not 0 <= self.max_rejects <= 1:
             raise ConfigError(f"--max-rejects is {self.max_rejects}; it is a share, from 0 to 1")
         self.part_of()

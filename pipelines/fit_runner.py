@@ -6,11 +6,11 @@ from typing import Any
 
 from viewkit.pipelines.execution import Devices
 from viewkit.pipelines.folder import claim, identity_of, remove_parts, run_of
-from viewkit.pipelines.interrupts import interruptible
 from viewkit.pipelines.stage import FitStage, Progress, Silent
 from viewkit.pipelines.summary import Summary
 from viewkit.shards.artifact import IDENTITY, Artifact, finish_artifact
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ViewkitError
 from viewkit.shards.files import explained, make_folder
 from viewkit.shards.identity import Identity
 from viewkit.shards.lock import writer_lock
@@ -19,6 +19,7 @@ from viewkit.shards.lock import writer_lock
 def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices, progress: Progress) -> Summary:
     identity = identity_of(stage, config, stage.inputs(config, dataset), {})
     folder = dataset.path / stage.writes
+    device = execution.devices()[0]
     make_folder(folder)
     with writer_lock(dataset.path, stage.writes):
         _make_room(stage, folder, identity)
@@ -26,15 +27,23 @@ def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devi
         found = Artifact(folder, stage.writes).is_whole
         if not found:
             remove_parts(folder, [""])
-            run = run_of(stage, config, dataset, execution.devices()[0], progress)
-            what_next = "run the same command again, it goes on from the last checkpoint"
-            with interruptible(what_next), explained(folder):
-                numbers = stage.fit(config, run)
-            finish_artifact(folder, identity.digest, numbers, stage.logs)
+            try:
+                with explained(folder):
+                    numbers = stage.fit(config, run_of(stage, config, dataset, device, progress))
+            except ViewkitError:
+                _drop_empty_claim(folder)
+                raise
+            finish_artifact(folder, identity.digest, numbers, stage.logs, stage.scratch)
         artifact = Artifact(folder, stage.writes)
         summary = Summary(stage.name, folder, written=0 if found else 1, numbers=artifact.numbers)
         progress.finish(**summary.values())
         return summary
+
+
+def _drop_empty_claim(folder: Path) -> None:
+    """A fit that failed before it wrote anything leaves no trace, so that the corrected command is not refused."""
+    if [path.name for path in folder.iterdir()] == [IDENTITY]:
+        shutil.rmtree(folder)
 
 
 def _make_room(stage: FitStage[Any], folder: Path, identity: Identity) -> None:

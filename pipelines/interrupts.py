@@ -1,6 +1,7 @@
 """SIGINT and SIGTERM as an ordinary error: the shard at hand is dropped, everything whole stays whole."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -14,7 +15,13 @@ class Interrupted(ViewkitError):
 
 @contextmanager
 def interruptible(what_next: str) -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM raise `Interrupted`; further signals wait until the clean-up is over."""
+    """Inside, SIGINT and SIGTERM raise `Interrupted`; further ones are ignored, so that the clean-up is not cut short.
+
+    Outside the main thread Python delivers no signals, and this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def stop(number: int, frame: FrameType | None) -> None:
         for each in (signal.SIGINT, signal.SIGTERM):

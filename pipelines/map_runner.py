@@ -8,7 +8,6 @@ from typing import Any
 
 from viewkit.pipelines.execution import Execution
 from viewkit.pipelines.folder import claim, identity_of, remove_parts, run_of
-from viewkit.pipelines.interrupts import interruptible
 from viewkit.pipelines.stage import MapStage, Progress, ShardFn, Silent
 from viewkit.pipelines.summary import Summary
 from viewkit.pipelines.workers import Report, Work, run_shards
@@ -16,7 +15,7 @@ from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import make_folder
-from viewkit.shards.lock import writer_lock
+from viewkit.shards.lock import claim_lock, writer_lock
 from viewkit.shards.receipt import Receipt, shard_name
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.sources import Sources
@@ -34,7 +33,9 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
     part = execution.part_of()
     make_folder(folder)
     with writer_lock(dataset.path, stage.writes, part):
-        claim(folder / "column.json", identity)
+        with claim_lock(dataset.path, stage.writes):
+            remove_parts(folder, ["column.json"])
+            claim(folder / "column.json", identity)
         column = Column(folder)
         done, left = divide(column.whole_shards(), sources.num_shards, part)
         summary = Summary(stage.name, folder)
@@ -49,12 +50,11 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
         names = [shard_name(shard) for shard in left]
         remove_parts(folder, names)
         try:
-            with interruptible("run the same command again, it goes on with the shards that are left"):
-                workers = execution.num_workers(len(left), devices)
-                for receipt in _receipts(make_work, left, workers, progress):
-                    summary.add(receipt)
-                    summary.written += 1
-                    _check_rejects(stage, summary, total, execution.max_rejects)
+            workers = execution.num_workers(len(left), devices)
+            for receipt in _receipts(make_work, left, workers, progress):
+                summary.add(receipt)
+                summary.written += 1
+                _check_rejects(stage, summary, total, execution.max_rejects)
         finally:
             remove_parts(folder, names)
         progress.finish(**summary.values())

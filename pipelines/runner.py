@@ -4,6 +4,7 @@ from typing import Any
 
 from viewkit.pipelines.execution import Devices, Execution
 from viewkit.pipelines.fit_runner import plan_fit, run_fit
+from viewkit.pipelines.interrupts import interruptible
 from viewkit.pipelines.map_plan import plan_map
 from viewkit.pipelines.map_runner import run_map
 from viewkit.pipelines.stage import FitStage, MapStage, Progress, Silent, Stage
@@ -19,11 +20,19 @@ def run_stage(
     Raises `ConfigError`, `DataError`, `RefusedError`; whatever was whole before stays whole.
     """
     progress = progress or Silent()
+    with interruptible(f"run the same command again, it {_on_return(stage)}"):
+        if isinstance(stage, MapStage):
+            assert isinstance(execution, Execution)
+            return run_map(stage, config, dataset, execution, progress)
+        assert isinstance(stage, FitStage)
+        return run_fit(stage, config, dataset, execution, progress)
+
+
+def _on_return(stage: Stage[Any]) -> str:
     if isinstance(stage, MapStage):
-        assert isinstance(execution, Execution)
-        return run_map(stage, config, dataset, execution, progress)
-    assert isinstance(stage, FitStage)
-    return run_fit(stage, config, dataset, execution, progress)
+        return "goes on with the shards that are left"
+    resumes = isinstance(stage, FitStage) and stage.resumes
+    return "goes on from the last checkpoint" if resumes else "starts this stage over"
 
 
 def plan_stage(stage: Stage[Any], config: Any, dataset: Dataset, execution: Devices) -> dict[str, Any]:

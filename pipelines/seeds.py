@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import UInt64
 
+from viewkit.shards.errors import ConfigError
+
 
 def row_ids(keys: Sequence[str]) -> UInt64[np.ndarray, "n 2"]:
     """128 bits of BLAKE2b for every key, as two 64-bit words in little-endian order."""
@@ -21,7 +23,7 @@ def row_ids(keys: Sequence[str]) -> UInt64[np.ndarray, "n 2"]:
 def domain(seed: int, stage: str) -> int:
     """64 bits that keep the streams of one stage and seed apart from those of any other."""
     if not 0 <= seed < 2**63:
-        raise ValueError(f"seed is {seed}; it must lie in 0 ... 2^63 - 1")
+        raise ConfigError(f"seed is {seed}; it must lie in 0 ... 2^63 - 1")
     return int.from_bytes(hashlib.blake2b(f"{stage}\0{seed}".encode(), digest_size=8).digest(), "little")
 
 

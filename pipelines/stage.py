@@ -128,6 +128,8 @@ class FitStage(Stage[Config]):
 
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl",)
     """Names of files that may differ between two runs of one identity (they hold times); kept out of the digest."""
+    scratch: ClassVar[tuple[str, ...]] = ()
+    """Folders that are needed until the artifact is whole, and are then deleted: they are no part of it."""
     resumes: ClassVar[bool] = False
     """Whether an unfinished folder holds work worth keeping (checkpoints). If not, another config starts it over."""
     replaces: ClassVar[bool] = False

@@ -44,27 +44,33 @@ def run_shards(
     Raises what a worker raised (a `ViewkitError` as itself, anything else with its traceback), and `DataError` when a
     shard's worker died twice.
     """
-    waiting = list(reversed(shards))
-    tries = dict.fromkeys(shards, 0)
-    crew = [_start(make_work, number) for number in range(workers)]
+    left = list(reversed(shards))
+    lost = dict.fromkeys(shards, 0)
+    crew: list[_Worker] = []
     try:
-        for worker in crew:
-            _hand_out(worker, waiting)
-        while any(worker.shard is not None for worker in crew):
+        for number in range(workers):
+            crew.append(_start(make_work, number))
+        while left or any(worker.shard is not None for worker in crew):
+            for number, worker in enumerate(crew):
+                if worker.shard is None and left and not _hand_out(worker, left):
+                    crew[number] = _replace(make_work, worker, number)
             busy = {worker.connection: worker for worker in crew if worker.shard is not None}
             for connection in wait(list(busy)):
                 worker = busy[connection]  # type: ignore[index]
+                assert worker.shard is not None
                 try:
                     kind, value = worker.connection.recv()
-                except (EOFError, ConnectionResetError):
-                    crew[crew.index(worker)] = _replace(make_work, worker, tries, waiting, crew.index(worker))
+                except (EOFError, OSError):  # it died, perhaps in the middle of a message
+                    number = crew.index(worker)
+                    lost[worker.shard] += 1
+                    left.append(worker.shard)
+                    crew[number] = _replace(make_work, worker, number)
+                    _give_up_on(worker, lost)
                     continue
                 if kind == "rows":
                     report(value)
                 elif kind == "done":
-                    assert worker.shard is not None
-                    shard = worker.shard
-                    _hand_out(worker, waiting)
+                    shard, worker.shard = worker.shard, None
                     yield shard, value
                 else:
                     raise value
@@ -78,40 +84,50 @@ def run_shards(
 def _start(make_work: Callable[[int], Work], number: int) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    with one_thread():
-        process = context.Process(target=_serve, args=(make_work, number, theirs), daemon=True)
+    process = context.Process(target=_serve, args=(make_work, number, theirs), daemon=True)
+    with one_thread(), _sigint_blocked():
         process.start()
     theirs.close()
     return _Worker(process, ours)
 
 
-def _hand_out(worker: _Worker, waiting: list[int]) -> None:
-    worker.shard = waiting.pop() if waiting else None
-    if worker.shard is not None:
-        worker.connection.send(worker.shard)
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Processes started inside never see a terminal's Ctrl-C, not even while they import: the parent decides."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _replace(
-    make_work: Callable[[int], Work], lost: _Worker, tries: dict[int, int], waiting: list[int], number: int
-) -> _Worker:
-    shard = lost.shard
-    assert shard is not None
-    lost.process.join()
-    tries[shard] += 1
-    if tries[shard] >= TRIES:
+def _hand_out(worker: _Worker, left: list[int]) -> bool:
+    """Give the worker its next shard; False when it is no longer there to take it."""
+    try:
+        worker.connection.send(left[-1])
+    except OSError:
+        return False
+    worker.shard = left.pop()
+    return True
+
+
+def _replace(make_work: Callable[[int], Work], worker: _Worker, number: int) -> _Worker:
+    worker.process.join()
+    worker.connection.close()
+    return _start(make_work, number)
+
+
+def _give_up_on(worker: _Worker, lost: dict[int, int]) -> None:
+    shard = worker.shard
+    if shard is not None and lost[shard] >= TRIES:
         raise DataError(
             f"shard {shard_name(shard)}: its worker process died {TRIES} times "
-            f"(last exit code {lost.process.exitcode}), probably for want of memory; "
+            f"(last exit code {worker.process.exitcode}), probably for want of memory; "
             "run the same command with fewer --workers, finished shards are kept"
         )
-    waiting.append(shard)
-    worker = _start(make_work, number)
-    _hand_out(worker, waiting)
-    return worker
 
 
 def _serve(make_work: Callable[[int], Work], number: int, connection: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a terminal's Ctrl-C reaches both
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
         work = make_work(number)
@@ -122,9 +138,8 @@ def _serve(make_work: Callable[[int], Work], number: int, connection: Connection
         return
     except ViewkitError as error:
         connection.send(("error", error))
-    except BaseException:
+    except Exception:  # noqa: BLE001 whatever it is, the parent raises it
         connection.send(("error", RuntimeError(f"in a worker process:\n{traceback.format_exc()}")))
-        raise
 
 
 def _leave_with_parent() -> None:

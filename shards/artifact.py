@@ -1,6 +1,8 @@
 """One artifact of a dataset: a folder of files with an identity, written by a fit stage."""
 
 import hashlib
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -8,28 +10,38 @@ from typing import Any
 
 from viewkit.shards.document import digest, read_document, write_document
 from viewkit.shards.errors import DataError
-from viewkit.shards.files import explained
+from viewkit.shards.files import explained, sync_folder
 from viewkit.shards.identity import Identity, read_identity
 
 IDENTITY = "artifact.json"
 RECEIPT = "receipt.json"
 
 
-def file_digest(path: Path) -> str:
+def file_digest(path: Path, sync: bool = False) -> str:
+    """SHA-256 of a file; sync: make it durable first."""
     with explained(path), open(path, "rb") as file:
+        if sync:
+            os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def finish_artifact(folder: Path, identity: str, numbers: Mapping[str, Any], logs: Sequence[str]) -> None:
-    """Write the receipt that makes the folder whole: size and SHA-256 of every file in it.
+def finish_artifact(
+    folder: Path, identity: str, numbers: Mapping[str, Any], logs: Sequence[str], scratch: Sequence[str] = ()
+) -> None:
+    """Write the receipt that makes the folder whole: size and SHA-256 of every file in it, each made durable first.
 
-    logs: names of files that may differ between runs of one identity; listed, but not part of the digest.
+    logs: names of files that may differ between runs of one identity; listed, but not part of the digest. scratch:
+    folders in it that are left out, and deleted once the receipt is there.
     """
     files = {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": file_digest(path)}
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": file_digest(path, sync=True)}
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and not _of_another(path, folder) and path.name not in (IDENTITY, RECEIPT)
+        if path.is_file()
+        and not _of_another(path, folder)
+        and path.name not in (IDENTITY, RECEIPT)
+        and path.relative_to(folder).parts[0] not in scratch
     }
+    sync_folder(folder)
     write_document(
         folder / RECEIPT,
         {
@@ -39,6 +51,8 @@ def finish_artifact(folder: Path, identity: str, numbers: Mapping[str, Any], log
             "numbers": dict(numbers),
         },
     )
+    for name in scratch:
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _of_another(path: Path, folder: Path) -> bool:

@@ -1,8 +1,11 @@
 """One column of a dataset: strict reading, row by row in any order or shard by shard."""
 
+import hashlib
 import os
+import resource
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from io import FileIO
 from pathlib import Path
@@ -10,8 +13,9 @@ from threading import Lock
 
 import xxhash
 
-from viewkit.shards.document import digest
+from viewkit.shards.document import canonical
 from viewkit.shards.errors import DataError
+from viewkit.shards.files import explained
 from viewkit.shards.identity import Identity, read_identity
 from viewkit.shards.index import RowIndex, build_index
 from viewkit.shards.receipt import (
@@ -25,8 +29,18 @@ from viewkit.shards.receipt import (
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.tar import END
 
-OPEN_SHARDS = 256
-"""Open files a reader keeps; the least recently used is closed."""
+RECEIPTS_KEPT = 4
+"""Parsed receipts a column keeps; one of 1,024 rows takes a megabyte."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What one pass over all receipts leaves: no receipt itself, so a million rows fit."""
+
+    index: RowIndex
+    digest: str
+    rejects: dict[str, Reject]
+    shard_bytes: Sequence[int]
 
 
 class Column:
@@ -40,6 +54,7 @@ class Column:
         self.path = path
         self.name = path.name
         self._open: OrderedDict[int, FileIO] = OrderedDict()
+        self._receipts: OrderedDict[int, Receipt] = OrderedDict()
         self._lock = Lock()
 
     @cached_property
@@ -57,12 +72,6 @@ class Column:
         """Shards whose receipt is there, in order."""
         return [shard for shard in range(self.num_shards) if (self.path / f"{shard_name(shard)}.json").exists()]
 
-    def receipt(self, shard: int) -> Receipt:
-        """Receipt of one shard; checked, and the tar beside it has the size it says."""
-        receipt = read_receipt(self.path, shard, self.identity.digest)
-        check_size(self.path, receipt)
-        return receipt
-
     def require_whole(self) -> None:
         """`DataError` when a shard is not written yet."""
         missing = sorted(set(range(self.num_shards)) - set(self.whole_shards()))
@@ -72,23 +81,62 @@ class Column:
                 f"(first: {shard_name(missing[0])}); rerun 'viewkit {self.identity.stage}', it goes on where it stopped"
             )
 
-    @cached_property
-    def receipts(self) -> Sequence[Receipt]:
+    def receipt(self, shard: int) -> Receipt:
+        """Receipt of one shard; checked, and the tar beside it has the size it says."""
+        with self._lock:
+            kept = self._receipts.get(shard)
+        if kept is not None:
+            return kept
+        receipt = read_receipt(self.path, shard, self.identity.digest)
+        check_size(self.path, receipt)
+        with self._lock:
+            self._receipts[shard] = receipt
+            if len(self._receipts) > RECEIPTS_KEPT:
+                self._receipts.popitem(last=False)
+        return receipt
+
+    def receipts(self) -> Iterator[Receipt]:
+        """Every receipt in order, one at a time."""
         self.require_whole()
-        return [self.receipt(shard) for shard in range(self.num_shards)]
+        for shard in range(self.num_shards):
+            yield self.receipt(shard)
 
     @cached_property
+    def contents(self) -> Contents:
+        """One pass over all receipts; `DataError` when together they do not account for every input."""
+        seen, shard_bytes, rejects = 0, [], {}
+        hashed = hashlib.sha256(self.identity.digest.encode())
+
+        def each() -> Iterator[Receipt]:
+            nonlocal seen
+            for receipt in self.receipts():
+                seen += receipt.seen
+                shard_bytes.append(receipt.bytes)
+                rejects.update({reject.key: reject for _, reject in receipt.rejects})
+                places = [[place, reject.key, reject.reason] for place, reject in receipt.rejects]
+                hashed.update(canonical([receipt.sha256, places]))
+                yield receipt
+
+        index = build_index(each())
+        if seen != self.identity.plan["rows"]:
+            raise DataError(
+                f"{self.path}: its receipts account for {seen} of {self.identity.plan['rows']} inputs; "
+                f"run 'viewkit verify', or delete {self.path} and rerun 'viewkit {self.identity.stage}'"
+            )
+        return Contents(index, hashed.hexdigest(), rejects, shard_bytes)
+
+    @property
     def digest(self) -> str:
         """Digest of everything the column holds: its identity, every tar and every reject."""
-        content = [
-            [receipt.sha256, [[place, reject.key, reject.reason] for place, reject in receipt.rejects]]
-            for receipt in self.receipts
-        ]
-        return digest([self.identity.digest, content])
+        return self.contents.digest
 
-    @cached_property
+    @property
     def index(self) -> RowIndex:
-        return build_index(self.receipts)
+        return self.contents.index
+
+    @property
+    def rejects(self) -> dict[str, Reject]:
+        return self.contents.rejects
 
     @cached_property
     def place_of(self) -> dict[str, int]:
@@ -102,10 +150,6 @@ class Column:
     def keys(self) -> Sequence[str]:
         return self.index.keys
 
-    @cached_property
-    def rejects(self) -> dict[str, Reject]:
-        return {reject.key: reject for receipt in self.receipts for _, reject in receipt.rejects}
-
     def row(self, index: int) -> Row:
         """Row number `index`, by one positioned read."""
         places = self.index
@@ -113,19 +157,14 @@ class Column:
 
     def fields(self, index: int) -> dict[str, bytes]:
         """Extension -> bytes of row number `index`."""
-        places = self.index
+        places = self.contents.index
         shard, size = places.shard.item(index), places.size.item(index)
         file = self._file(shard)
         raw = os.pread(file.fileno(), size, places.offset.item(index))
         if xxhash.xxh3_64_intdigest(raw) != places.check.item(index):
             raise self._damaged(shard, places.keys[index])
         first, last = places.first_member.item(index), places.first_member.item(index + 1)
-        names, numbers, starts, sizes = (
-            places.extensions,
-            places.extension,
-            places.member_start,
-            places.member_size,
-        )
+        names, numbers, starts, sizes = places.extensions, places.extension, places.member_start, places.member_size
         return {
             names[numbers.item(member)]: raw[(start := starts.item(member)) : start + sizes.item(member)]
             for member in range(first, last)
@@ -133,10 +172,10 @@ class Column:
 
     def rows(self, shard: int) -> Iterator[Row]:
         """Rows of one shard in order; the whole file is checked, down to the blocks that end it."""
-        receipt = self.receipts[shard]
+        receipt = self.receipt(shard)
         path = check_size(self.path, receipt)
         position = 0
-        with open(path, "rb") as file:
+        with explained(path), open(path, "rb") as file:
             for place in receipt.rows:
                 raw = file.read(place.size)
                 if place.offset != position or xxhash.xxh3_64_hexdigest(raw) != place.check:
@@ -158,13 +197,15 @@ class Column:
             if file is not None:
                 self._open.move_to_end(shard)
                 return file
-        receipt = self.receipts[shard]
-        file = FileIO(check_size(self.path, receipt))
-        if os.pread(file.fileno(), len(END) + 1, receipt.bytes - len(END)) != END:
+        size = self.contents.shard_bytes[shard]
+        path = self.path / f"{shard_name(shard)}.tar"
+        with explained(path):
+            file = FileIO(path)
+        if os.pread(file.fileno(), len(END) + 1, size - len(END)) != END:
             raise self._damaged(shard, "the end of the archive")
         with self._lock:
             self._open[shard] = file
-            if len(self._open) > OPEN_SHARDS:
+            if len(self._open) > most_open_files():
                 self._open.popitem(last=False)
         return file
 
@@ -173,3 +214,8 @@ class Column:
 
     def __setstate__(self, state: dict[str, Path]) -> None:
         self.__init__(state["path"])  # type: ignore[misc]
+
+
+def most_open_files() -> int:
+    """Shards one column keeps open: a trainer reads up to three columns, and other files need room, too."""
+    return max(8, min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 5))

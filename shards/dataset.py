@@ -4,7 +4,8 @@ from pathlib import Path
 
 from viewkit.shards.artifact import IDENTITY, Artifact
 from viewkit.shards.column import Column
-from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.errors import ConfigError, DataError, MissingError
+from viewkit.shards.files import explained
 
 MADE_BY = {
     "images": "viewkit pack SOURCE",
@@ -24,7 +25,10 @@ class Dataset:
         if "://" in str(path):
             raise ConfigError(f"{path}: datasets are local folders; mount the store, or copy it to a local disk first")
         self.path = Path(path)
-        if self.path.exists() and not self.path.is_dir():
+        self._columns: dict[str, tuple[int, Column]] = {}
+        with explained(self.path):
+            in_the_way = self.path.exists() and not self.path.is_dir()
+        if in_the_way:
             raise DataError(f"{self.path}: a file is in the place of a dataset; a dataset is a folder")
 
     def is_column(self, name: str) -> bool:
@@ -36,7 +40,10 @@ class Dataset:
     def column(self, name: str) -> Column:
         if not self.is_column(name):
             raise self._missing(name, "column")
-        return Column(self.path / name)
+        changed = (self.path / name).stat().st_mtime_ns  # of the folder: a new or deleted shard changes it
+        if name not in self._columns or self._columns[name][0] != changed:
+            self._columns[name] = changed, Column(self.path / name)
+        return self._columns[name][1]
 
     def artifact(self, name: str) -> Artifact:
         """name: path below the dataset, e.g. ``estimator`` or ``runs/moco``."""
@@ -66,18 +73,41 @@ class Dataset:
         )
 
     def input_digest(self, name: str, for_stage: str) -> str:
-        """Content digest of a whole column or artifact that `for_stage` reads."""
-        if self.is_column(name):
-            return self.column(name).digest
-        if self.is_artifact(name):
-            return self.artifact(name).digest
-        raise self._missing(name, "input", f"{for_stage}: ")
+        """Content digest of a whole column or artifact that `for_stage` reads.
 
-    def _missing(self, name: str, kind: str, prefix: str = "") -> DataError:
+        `MissingError` when it is not there, `DataError` when it is unfinished, damaged, or made from other inputs than
+        lie in the dataset now.
+        """
+        if not self.is_column(name) and not self.is_artifact(name):
+            raise self._missing(name, "input", f"{for_stage}: ")
+        self.check_inputs(name)
+        return self._part(name).digest
+
+    def check_inputs(self, name: str) -> None:
+        """`DataError` when `name`, or anything it was made from, was made from other inputs than lie here now."""
+        identity = self._part(name).identity
+        for source, wanted in identity.inputs.items():
+            if not self.is_column(source) and not self.is_artifact(source):
+                continue
+            if self._part(source).digest != wanted:
+                raise DataError(
+                    f"{self.path / name}: it was made from another '{source}' than the one that is there now; "
+                    f"delete {self.path / name} and rerun 'viewkit {identity.stage}', or bring the old '{source}' back"
+                )
+            self.check_inputs(source)
+
+    def has_inputs(self, name: str) -> bool:
+        """Whether `name` was made from other columns or artifacts of this dataset."""
+        return any(self.is_column(source) or self.is_artifact(source) for source in self._part(name).identity.inputs)
+
+    def _part(self, name: str) -> Column | Artifact:
+        return self.column(name) if self.is_column(name) else self.artifact(name)
+
+    def _missing(self, name: str, kind: str, prefix: str = "") -> MissingError:
         if not self.path.is_dir():
-            return DataError(
+            return MissingError(
                 f"{prefix}{self.path}: there is no such dataset; make it with 'viewkit pack SOURCE {self.path}'"
             )
         made_by = MADE_BY.get(name, "viewkit pretrain" if name.startswith("runs/") else None)
         step = f"; make it with '{made_by} {self.path}'" if made_by else "; 'viewkit status' lists what is there"
-        return DataError(f"{prefix}{self.path} has no {kind} '{name}'{step}")
+        return MissingError(f"{prefix}{self.path} has no {kind} '{name}'{step}")

@@ -16,6 +16,10 @@ class DataError(ViewkitError):
     exit_code = 1
 
 
+class MissingError(DataError):
+    """A column or artifact that another stage has to write first is not there. Exit code 1."""
+
+
 class ConfigError(ViewkitError):
     """An option or a configuration is impossible. Raised before any file is opened. Exit code 2."""
 

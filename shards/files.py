@@ -72,6 +72,8 @@ def explained(path: Path) -> Iterator[None]:
     """Turn an operating system's error about `path` into one line for a person."""
     try:
         yield
+    except BrokenPipeError:  # of standard output, not of a file
+        raise
     except OSError as error:
         reason = NEXT_STEP.get(error.errno or 0, error.strerror or str(error))
-        raise DataError(f"{path}: {reason}") from error
+        raise DataError(f"{error.filename or path}: {reason}") from error

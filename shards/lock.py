@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from viewkit.shards.errors import RefusedError
+from viewkit.shards.errors import DataError, RefusedError
 from viewkit.shards.files import explained, make_folder
 
 
@@ -20,7 +20,7 @@ def writer_lock(dataset: Path, name: str, part: tuple[int, int] = (0, 1)) -> Ite
     index, count = part
     folder = dataset / ".locks"
     make_folder(folder)
-    flat = name.replace("/", "-")
+    flat = name.replace("/", "%")
     with _held(folder / flat, fcntl.LOCK_EX if count == 1 else fcntl.LOCK_SH, name, dataset):
         if count == 1:
             yield
@@ -30,12 +30,34 @@ def writer_lock(dataset: Path, name: str, part: tuple[int, int] = (0, 1)) -> Ite
 
 
 @contextmanager
+def claim_lock(dataset: Path, name: str) -> Iterator[None]:
+    """Held for the moment in which a part of `name` finds or writes its identity; the others wait."""
+    folder = dataset / ".locks"
+    make_folder(folder)
+    path = folder / f"{name.replace('/', '%')}%claim"
+    with explained(path), open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _explained_but_busy(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise DataError(f"{path}: cannot be locked ({error.strerror}); use a file system that has locks") from error
+
+
+@contextmanager
 def _held(path: Path, mode: int, name: str, dataset: Path) -> Iterator[None]:
     with explained(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
-            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+            with _explained_but_busy(path):
+                fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RefusedError(
                 f"{dataset}: another process is writing '{name}' right now; wait for it, or stop it and run again"

@@ -61,7 +61,7 @@ class ColumnSources:
         return self.first.num_rows
 
     def keys(self, shard: int) -> Sequence[str]:
-        return [place.key for place in self.first.receipts[shard].rows]
+        return [place.key for place in self.first.receipt(shard).rows]
 
     def rows(self, shard: int) -> Iterator[Row]:
         joined = {column.name: {row.key: row.fields for row in column.rows(shard)} for column in self.others}
@@ -79,15 +79,16 @@ def check_alignment(first: Column, other: Column) -> None:
             f"{other.path}: has {other.num_shards} shards and '{first.name}' has {first.num_shards}; "
             f"delete it and rerun 'viewkit {other.identity.stage}'"
         )
-    for ours, theirs in zip(first.receipts, other.receipts, strict=True):
+    for ours, theirs in zip(first.receipts(), other.receipts(), strict=True):
         place = f"shard {shard_name(ours.shard)}: column '{other.name}'"
         rejected = {reject.key for _, reject in theirs.rejects}
         expected = [row.key for row in ours.rows if row.key not in rejected]
         found = [row.key for row in theirs.rows]
         if expected == found:
             continue
-        lacking = [key for key in expected if key not in set(found)]
-        extra = [key for key in found if key not in set(expected)]
+        held, wanted = set(found), set(expected)
+        lacking = [key for key in expected if key not in held]
+        extra = [key for key in found if key not in wanted]
         if lacking:
             what = f"lacks {len(lacking)} rows that are not among its rejects (first: {lacking[0]})"
         elif extra:

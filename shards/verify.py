@@ -1,17 +1,20 @@
 """`verify`: reads every byte of a dataset and says what is not as it was written."""
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import xxhash
 
-from viewkit.shards.artifact import Artifact
+from viewkit.shards.artifact import IDENTITY, RECEIPT, Artifact
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, ViewkitError
-from viewkit.shards.receipt import Receipt, check_size, read_receipt, remedy_for, shard_name
+from viewkit.shards.files import read_file
+from viewkit.shards.receipt import Receipt, check_size, expected_bytes, read_receipt, remedy_for, shard_name
 from viewkit.shards.sources import check_alignment
 from viewkit.shards.tar import END, row_bytes
 
@@ -27,17 +30,42 @@ class Finding:
 
 def verify(dataset: Dataset) -> Iterator[Finding]:
     """One finding a shard, a column's alignment and an artifact's file. Nothing on disk is changed."""
+    yield from verify_folders(dataset.path)
     unharmed = []
     for name in dataset.columns():
         findings = list(verify_column(dataset.column(name)))
         yield from findings
         if all(finding.problem is None for finding in findings):
-            unharmed.append(dataset.column(name))
-    if unharmed and unharmed[0].name == "images":
-        for other in unharmed[1:]:
-            yield _found(f"{other.name}: keys agree with images", partial(_read_alignment, unharmed[0], other))
+            unharmed.append(name)
+    for name in unharmed:
+        if name != "images" and "images" in unharmed:
+            pair = dataset.column("images"), dataset.column(name)
+            yield _found(f"{name}: keys agree with images", partial(_read_alignment, *pair))
     for name in dataset.artifacts():
-        yield from verify_artifact(dataset.artifact(name))
+        findings = list(verify_artifact(dataset.artifact(name)))
+        yield from findings
+        if all(finding.problem is None for finding in findings) and dataset.artifact(name).is_whole:
+            unharmed.append(name)
+    for name in unharmed:
+        if dataset.has_inputs(name):
+            yield _found(f"{name}: made from what is here", partial(_read_inputs, dataset, name))
+
+
+def verify_folders(path: Path) -> Iterator[Finding]:
+    """Folders that hold shards or a receipt but do not say what they are, or cannot be looked into."""
+    unlistable: list[OSError] = []
+    for folder, _, names in os.walk(path, onerror=unlistable.append):
+        named = {"column.json", IDENTITY} & set(names)
+        owned = [name for name in names if name == RECEIPT or name.endswith(".tar")]
+        if owned and not named:
+            yield Finding(
+                os.path.relpath(folder, path),
+                0,
+                f"{folder}: holds {sorted(owned)[0]} but neither column.json nor {IDENTITY}; restore it from a copy, "
+                "or delete the folder and rerun the stage",
+            )
+    for error in unlistable:
+        yield Finding(os.path.relpath(str(error.filename), path), 0, f"{error.filename}: {error.strerror}")
 
 
 def verify_column(column: Column) -> Iterator[Finding]:
@@ -45,8 +73,15 @@ def verify_column(column: Column) -> Iterator[Finding]:
     yield identity
     if identity.problem is not None:
         return
+    keys: set[str] = set()
+    seen, damaged = 0, False
     for shard in range(column.num_shards):
-        yield _found(f"{column.name}/{shard_name(shard)}", partial(_read_shard, column, shard))
+        finding = _found(f"{column.name}/{shard_name(shard)}", partial(_read_shard, column, shard, keys))
+        yield finding
+        damaged |= finding.problem is not None
+        seen += 0 if finding.problem else column.receipt(shard).seen
+    if not damaged:
+        yield _found(f"{column.name}: every input accounted for", partial(_compare_counts, column, seen))
     expected = {f"{shard_name(shard)}{end}" for shard in range(column.num_shards) for end in (".tar", ".json")}
     for path in sorted(column.path.iterdir()):
         if path.name not in expected | {"column.json"}:
@@ -54,6 +89,10 @@ def verify_column(column: Column) -> Iterator[Finding]:
 
 
 def verify_artifact(artifact: Artifact) -> Iterator[Finding]:
+    if not (artifact.folder / RECEIPT).exists():
+        problem = _found("", partial(_read_artifact_identity, artifact)).problem
+        yield Finding(f"{artifact.name}: unfinished", 0, problem)
+        return
     receipt = _found(f"{artifact.name}/receipt.json", partial(_read_artifact_receipt, artifact))
     yield receipt
     if receipt.problem is None:
@@ -73,21 +112,44 @@ def _read_column_identity(column: Column) -> int:
     return (column.path / "column.json").stat().st_size
 
 
-def _read_shard(column: Column, shard: int) -> int:
+def _compare_counts(column: Column, seen: int) -> int:
+    wanted = column.identity.plan["rows"]
+    if seen != wanted:
+        raise DataError(
+            f"{column.path}: its receipts account for {seen} of {wanted} inputs; delete {column.path} and rerun "
+            f"'viewkit {column.identity.stage}'"
+        )
+    return 0
+
+
+def _read_shard(column: Column, shard: int, keys: set[str]) -> int:
+    """Bytes of tar and receipt, which must agree in every bit; `keys` are those of the shards before and grow."""
     receipt_path = column.path / f"{shard_name(shard)}.json"
     if not receipt_path.exists():
         raise DataError(f"{receipt_path}: missing, the shard is not written; rerun 'viewkit {column.identity.stage}'")
     receipt = read_receipt(column.path, shard, column.identity.digest)
     path = check_size(column.path, receipt)
-    raw = path.read_bytes()
+    raw = read_file(path)
     if hashlib.sha256(raw).hexdigest() != receipt.sha256:
         raise DataError(
             f"{path}: damaged{_where(receipt, raw)}, its bytes do not match its receipt; {remedy_for(path)}"
         )
+    position = 0
     for place in receipt.rows:
+        if place.offset != position or place.key in keys:
+            raise DataError(f"{path}: row {place.key} overlaps another or stands twice; {remedy_for(path)}")
+        keys.add(place.key)
+        position += place.size
         fields = {name: raw[start : start + size] for name, (start, size) in place.members.items()}
         if row_bytes(place.key, fields)[0] != raw[place.offset : place.offset + place.size]:
             raise DataError(f"{path}: row {place.key} is not where its receipt says; {remedy_for(path)}")
+    places = [position for position, _ in receipt.rejects]
+    if (
+        expected_bytes(receipt.rows) != len(raw)
+        or places != sorted(set(places))
+        or max(places, default=0) > receipt.seen
+    ):
+        raise DataError(f"{receipt_path}: does not account for all of its tar and inputs; {remedy_for(path)}")
     return len(raw) + receipt_path.stat().st_size
 
 
@@ -98,9 +160,19 @@ def _where(receipt: Receipt, raw: bytes) -> str:
     return " at the end of the archive" if raw[-len(END) :] != END else ""
 
 
+def _read_inputs(dataset: Dataset, name: str) -> int:
+    dataset.check_inputs(name)
+    return 0
+
+
 def _read_alignment(first: Column, other: Column) -> int:
     check_alignment(first, other)
     return 0
+
+
+def _read_artifact_identity(artifact: Artifact) -> int:
+    assert artifact.identity
+    return (artifact.folder / IDENTITY).stat().st_size
 
 
 def _read_artifact_receipt(artifact: Artifact) -> int:

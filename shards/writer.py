@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -37,10 +38,9 @@ class ShardWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self._file.closed:
-            try:
+            with suppress(OSError):  # closing flushes, and fails again on a full disk; the reason is on its way already
                 self._file.close()
-            finally:
-                self.part.unlink(missing_ok=True)
+            self.part.unlink(missing_ok=True)
 
     def write(self, outcome: Row | Reject) -> None:
         if isinstance(outcome, Reject):

@@ -1,14 +1,13 @@
 """`viewkit estimator`: train it, and write it down for every stage that looks through it."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, ClassVar
 
 from torch.optim import Optimizer
 
-from viewkit.pipelines.config import config_values
 from viewkit.pipelines.estimator.config import EstimatorConfig
 from viewkit.pipelines.estimator.model import ExitMoCoV3
 from viewkit.pipelines.models.checkpoint import save_tensors
@@ -37,12 +36,12 @@ class EstimatorStage(FitStage[EstimatorConfig]):
 
     name: ClassVar[str] = "estimator"
     resumes: ClassVar[bool] = True
+    scratch: ClassVar[tuple[str, ...]] = (str(Path(CHECKPOINT).parent),)
     shown_as: ClassVar[str] = "estimator"
     holds: ClassVar[Mapping[str, str]] = {
         "estimator.safetensors": "base encoder: backbone, projector, one exit a block",
         "estimator.json": "what the weights are and how their views must look: side in px, mean, std, tau, exits",
         "metrics.jsonl": "a line every few steps: losses, learning rate, spread of the features, images/s",
-        "checkpoint/": "while it trains: everything needed to go on",
     }
 
     @property
@@ -60,9 +59,10 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         s = config.settings
         reader = SampleReader()
         source, schedule, framework, optimiser = _prepare(config, run, reader)
-        last = train(framework, optimiser, source, schedule, run, {"stage": self.name, **config_values(config)})
+        last = train(framework, optimiser, source, schedule, run, {"stage": self.name, **self.settings(config)})
         facts = {
             **asdict(s),
+            "policy": self.settings(config)["policy"],
             "start": config.start,
             "num_heads": config.num_heads,
             "encoder": "base",
@@ -84,7 +84,6 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         knn = _probe(Estimator(framework.network, facts, run.device), run, reader, source.policy)
         if knn is not None:
             numbers["knn_top1"] = knn
-        shutil.rmtree((run.folder / CHECKPOINT).parent)
         return numbers
 
     def plan(self, config: EstimatorConfig, run: Run) -> Mapping[str, Any]:

@@ -163,8 +163,9 @@ class ForegroundStage(FitStage[ForegroundConfig]):
 
 def _decoded(images: Column, place: int) -> UInt8[np.ndarray, "h w 3"] | None:
     """The image, or None where its bytes cannot be decoded; `generate` rejects such a row and says why."""
+    fields = images.fields(place)  # a damaged shard stops the stage; only what cannot be decoded is passed over
     try:
-        return decode_image(images.fields(place))
+        return decode_image(fields)
     except DataError:
         return None
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import xxhash
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -16,11 +17,21 @@ from viewkit.shards.files import make_folder, write_whole
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any] | None = None) -> None:
-    """Write `tensors`, and JSON values beside them in the header, replacing `path` at one stroke."""
+    """Write `tensors`, and JSON values and a checksum beside them in the header, replacing `path` at one stroke."""
     make_folder(path.parent)
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = None if state is None else {"state": json.dumps(state, sort_keys=True)}
-    write_whole(path, save(content, header))
+    text = json.dumps(state or {}, sort_keys=True)
+    write_whole(path, save(content, {"state": text, "check": checksum(content, text)}))
+
+
+def checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+    """XXH3-64 over names, types, shapes and bytes of the tensors, and `text`: safetensors itself has none."""
+    hashed = xxhash.xxh3_64(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        hashed.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        hashed.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return hashed.hexdigest()
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -29,10 +40,15 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise DataError(f"{path}: missing; rerun the stage that writes it")
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            state = json.loads((file.metadata() or {}).get("state", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
+            header = file.metadata() or {}
+            text = header.get("state", "{}")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            state = json.loads(text)
     except (SafetensorError, ValueError) as error:
         raise DataError(f"{path}: damaged or not safetensors ({error}); delete it and rerun the stage") from error
+    if "check" in header and checksum(tensors, text) != header["check"]:
+        raise DataError(f"{path}: damaged, its tensors do not match its checksum; delete it and rerun the stage")
+    return tensors, state
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
@@ -50,18 +66,31 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path)
     module.load_state_dict(weights)
 
 
-def save_training(path: Path, module: nn.Module, optimiser: Optimizer, *, step: int, owner: Mapping[str, Any]) -> None:
-    """Everything needed to go on after `step` steps. owner: what the state belongs to, compared by `load_training`."""
+def save_training(
+    path: Path,
+    module: nn.Module,
+    optimiser: Optimizer,
+    *,
+    step: int,
+    owner: Mapping[str, Any],
+    numbers: Mapping[str, float | int],
+) -> None:
+    """Everything needed to go on after `step` steps.
+
+    owner: what the state belongs to, compared by `load_training`. numbers: the last metrics, given back by it.
+    """
     tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
     optimiser_state = optimiser.state_dict()
     for index, slots in optimiser_state["state"].items():
         for name, tensor in slots.items():
             tensors[f"optimiser.{index}.{name}"] = tensor
-    save_tensors(path, tensors, {"step": step, "owner": owner})
+    save_tensors(path, tensors, {"step": step, "owner": owner, "numbers": dict(numbers)})
 
 
-def load_training(path: Path, module: nn.Module, optimiser: Optimizer, owner: Mapping[str, Any]) -> int:
-    """Bring `module` and `optimiser` to where `save_training` left them and return the step.
+def load_training(
+    path: Path, module: nn.Module, optimiser: Optimizer, owner: Mapping[str, Any]
+) -> tuple[int, dict[str, float | int]]:
+    """Bring `module` and `optimiser` to where `save_training` left them; return its step and numbers.
 
     Learning rates are not stored: the loop sets them before every step. Raises `RefusedError` when the state belongs
     to something else and names what differs.
@@ -75,7 +104,7 @@ def load_training(path: Path, module: nn.Module, optimiser: Optimizer, owner: Ma
     weights = {name.removeprefix("module."): tensor for name, tensor in tensors.items() if name.startswith("module.")}
     load_weights(module, weights, path)
     _load_optimiser(optimiser, tensors)
-    return int(state["step"])
+    return int(state["step"]), dict(state["numbers"])
 
 
 def _load_optimiser(optimiser: Optimizer, tensors: Mapping[str, Tensor]) -> None:

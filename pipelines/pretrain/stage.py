@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from torch.optim import Optimizer
 
-from viewkit.pipelines.config import config_values
 from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.models.encoder import EncoderFacts, save_encoder
 from viewkit.pipelines.pretrain.config import PretrainConfig
@@ -64,8 +63,8 @@ class PretrainStage(FitStage[PretrainConfig]):
 
     def fit(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
         source, schedule, framework, optimiser = _prepare(config, run)
-        write_whole(run.folder / "config.json", encode_json(config_values(config)))
-        last = train(framework, optimiser, source, schedule, run, {"stage": self.name, **config_values(config)})
+        write_whole(run.folder / "config.json", encode_json(self.settings(config)))
+        last = train(framework, optimiser, source, schedule, run, {"stage": self.name, **self.settings(config)})
         facts = EncoderFacts(
             arch=config.arch,
             side_px=config.side_px,

@@ -111,7 +111,10 @@ def accuracy_tables(dataset: Dataset) -> list[AccuracyTable]:
         result = decode_json(read_file(evaluation.path(RESULT)))
         identity = evaluation.identity
         alike = {key: value for key, value in identity.inputs.items() if not key.startswith("runs/")}
-        key = repr((sorted(alike.items()), sorted(identity.config.items())))
+        settings = {
+            key: value for key, value in identity.config.items() if key != "baselines"
+        }  # no number depends on it
+        key = repr((sorted(alike.items()), sorted(settings.items())))
         label = parts[1] if parts[2] == "eval" else f"{parts[1]}/{parts[2]}"
         groups.setdefault(key, []).append((label, dataset.artifact("/".join(parts[:2])).identity.config, result))
     return [make_table(group) for group in groups.values()]
@@ -141,7 +144,8 @@ def make_table(evaluations: Sequence[tuple[str, Mapping[str, Any], Mapping[str, 
         else:
             compared.append(compare(row, by_name[reference], num_test))
     probes = tuple(probe["name"] for probe in first["probes"]["encoder"])
-    return AccuracyTable(probes, (*baselines, *compared), first["data"], first["protocol"])
+    protocol = max((result["protocol"] for _, _, result in evaluations), key=len)  # the one with the baselines
+    return AccuracyTable(probes, (*baselines, *compared), first["data"], protocol)
 
 
 def baseline_of(kind: str, config: Mapping[str, Any], result: Mapping[str, Any]) -> str:

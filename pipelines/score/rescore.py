@@ -4,6 +4,7 @@ For another gamma or other histograms. Recipes and similarities are copied; the 
 a column has one identity.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
@@ -16,10 +17,12 @@ from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.pipelines.vs2fi.scores import SIMILARITIES, score_pairs
 from viewkit.shards.codecs import decode_npy, encode_npy
+from viewkit.shards.dataset import MADE_BY
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
 
 ROWS_AT_ONCE = 256
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 class RescoreStage(MapStage[RescoreConfig]):
@@ -34,6 +37,8 @@ class RescoreStage(MapStage[RescoreConfig]):
     uses_torch: ClassVar[bool] = False
 
     def __init__(self, source: str = "pairs", column: str = "pairs_rescored") -> None:
+        if not NAME.fullmatch(column) or column in MADE_BY:
+            raise ConfigError(f"rescore: column is '{column}'; name a new one with letters, digits, '_' and '-'")
         if source == column:
             raise ConfigError(f"rescore: source and column are both '{source}'; write to another column")
         self.source, self.column = source, column

@@ -79,8 +79,9 @@ def train(
     the outputs collapse, `RefusedError` when the checkpoint belongs to another training.
     """
     path = run.folder / CHECKPOINT
+    last: dict[str, float | int] = {}
     if path.is_file():
-        framework.step = load_training(path, framework, optimiser, owner)
+        framework.step, last = load_training(path, framework, optimiser, owner)
         run.progress.message(f"{run.stage}: goes on after step {framework.step} of {schedule.steps}")
     log = MetricsLog(run.folder / METRICS, resume_at=framework.step)
     run.progress.start(run.stage, schedule.steps, "steps", framework.step)
@@ -88,7 +89,6 @@ def train(
     watch = Watch(run.stage, schedule)
     framework.train()
     saved_at = time.perf_counter()
-    last: dict[str, float | int] = {}
     batches = _batches(source, framework.step, schedule.steps)
     while framework.step < schedule.steps:
         window = Window(framework.step)
@@ -100,7 +100,7 @@ def train(
         watch.check(last)
         done = framework.step == schedule.steps
         if done or time.perf_counter() - saved_at >= every_s:
-            save_training(path, framework, optimiser, step=framework.step, owner=owner)
+            save_training(path, framework, optimiser, step=framework.step, owner=owner, numbers=last)
             saved_at = time.perf_counter()
     return last
 

@@ -23,7 +23,7 @@ def ran(capsys, *arguments):
         (["score", "DATA", "--frobnicate"], "No such option"),
         (["pack", "SOURCE", "DATA", "--labels", "maybe"], "Invalid value for '--labels'"),
         (["score", "DATA", "--num-views", "1"], "num_views is 1"),
-        (["pack", "SOURCE", "DATA", "--workers", "0"], "--workers is 0; it must be at least 1"),
+        (["pack", "SOURCE", "DATA", "--workers", "0"], "--workers is 0; it must lie in 1 ... "),
         (["verify", "s3://bucket/data"], "datasets are local folders"),
     ],
 )

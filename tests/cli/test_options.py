@@ -40,6 +40,7 @@ def run(*arguments):
         [dataset, name],
         [SomeConfig],
         [flag("dry_run", "Only say.")],
+        ["some", "other"],
         lambda *args: seen.append(args),
     )
     app.command()(function)
@@ -94,6 +95,9 @@ def test_a_toml_file_gives_defaults_and_options_override_them(tmp_path, text):
         ("bins = 0", "bins is 0; it must be at least 1"),
         ("bins = 3\n[some]\ntau = 1.0", "'bins' stands outside the tables; move it into one, e.g. [some]"),
         ("bins = = 3", "not a TOML file"),
+        ("tau = nan", "option 'tau' is nan; it takes a finite number"),
+        ("seed = -1", "option 'seed' is -1; it must lie in 0 ... 2^63 - 1"),
+        ("[sone]\nbins = 3", "there is no command [sone]; the tables are some, other"),
     ],
 )
 def test_a_wrong_toml_file_is_an_error_that_names_the_option(tmp_path, text, message):

@@ -275,7 +275,7 @@ def test_a_fit_stage_runs_once_and_its_files_are_checked(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"workers": 0}, "--workers is 0; it must be at least 1"),
+        ({"workers": 0}, "--workers is 0; it must lie in 1 ... "),
         ({"max_rejects": 1.5}, "--max-rejects is 1.5; it is a share, from 0 to 1"),
         ({"part": "3/3"}, "--part is '3/3'; it must be I/N with 0 <= I < N"),
         ({"part": "x"}, "--part is 'x'; it must be I/N"),

@@ -38,13 +38,13 @@ def test_positioned_reads_and_reads_in_order_give_the_same_rows(dataset):
 def test_rejects_keep_their_place_and_the_counts_are_conserved(dataset):
     column = dataset.column("images")
     assert column.num_rows + len(column.rejects) == column.identity.plan["rows"] == 30
-    first = column.receipts[0]
+    first = column.receipt(0)
     assert [(place, reject.key, reject.reason) for place, reject in first.rejects] == [(7, "row00007", "unlucky")]
     assert column.rejects["row00013"].reason == "unreadable"
 
 
 def test_threads_share_a_column_even_when_few_files_stay_open(dataset, monkeypatch):
-    monkeypatch.setattr(column_module, "OPEN_SHARDS", 1)
+    monkeypatch.setattr(column_module, "most_open_files", lambda: 1)
     column = Dataset(dataset.path).column("images")
     expected = [dataset.column("images").fields(index) for index in range(column.num_rows)]
     order = random.Random(0).choices(range(column.num_rows), k=2000)

@@ -37,10 +37,12 @@ def test_a_loaded_training_goes_on_bit_by_bit(tmp_path, name):
     module, optimiser = fresh()
     for _ in range(3):
         a_step(module, optimiser, x)
-    save_training(tmp_path / "c" / "last.safetensors", module, optimiser, step=3, owner={"lr": 0.1})
+    save_training(
+        tmp_path / "c" / "last.safetensors", module, optimiser, step=3, owner={"lr": 0.1}, numbers={"loss": 0.5}
+    )
     a_step(module, optimiser, x)
     other, other_optimiser = fresh()
-    assert load_training(tmp_path / "c" / "last.safetensors", other, other_optimiser, {"lr": 0.1}) == 3
+    assert load_training(tmp_path / "c" / "last.safetensors", other, other_optimiser, {"lr": 0.1}) == (3, {"loss": 0.5})
     a_step(other, other_optimiser, x)
     for ours, theirs in zip(module.state_dict().values(), other.state_dict().values(), strict=True):
         assert torch.equal(ours, theirs)
@@ -50,7 +52,7 @@ def test_a_checkpoint_of_another_training_is_refused_with_what_differs(tmp_path)
     module = nn.Linear(2, 2)
     optimiser = create_optimiser("sgd", parameter_groups(module, weight_decay=0.0))
     path = tmp_path / "last.safetensors"
-    save_training(path, module, optimiser, step=3, owner={"framework": "moco_v3", "lr": 0.1})
+    save_training(path, module, optimiser, step=3, owner={"framework": "moco_v3", "lr": 0.1}, numbers={})
     with pytest.raises(RefusedError, match="framework was moco_v3, is simsiam"):
         load_training(path, module, optimiser, {"framework": "simsiam", "lr": 0.1})
 

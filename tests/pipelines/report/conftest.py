@@ -114,7 +114,7 @@ def probes_of(*top1):
     ]
 
 
-def make_eval(dataset, name, top1, num_test=1000, test="a" * 64):
+def make_eval(dataset, name, top1, num_test=1000, test="a" * 64, baselines=True):
     result = {
         "run": name,
         "arch": "resnet10_narrow",
@@ -127,9 +127,11 @@ def make_eval(dataset, name, top1, num_test=1000, test="a" * 64):
             "pixels": probes_of(0.252, 0.24, 0.31),
         },
     }
+    if not baselines:
+        result["probes"] = {"encoder": result["probes"]["encoder"]}
     files = {"eval.json": encode_json(result)}
     inputs = {"images": "b" * 64, f"runs/{name}": "c" * 64, "test images": test}
-    write_artifact(dataset, f"runs/{name}/eval", "evaluate", {"k": "20,200"}, files, inputs)
+    write_artifact(dataset, f"runs/{name}/eval", "evaluate", {"k": "20,200", "baselines": baselines}, files, inputs)
 
 
 @pytest.fixture

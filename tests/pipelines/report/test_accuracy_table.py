@@ -48,6 +48,14 @@ def test_evaluations_on_other_test_images_stand_in_another_table(images_only, bu
     assert [[row.name for row in table.rows if row.baseline is None] for table in tables] == [["a", "b"], ["c"]]
 
 
+def test_a_run_evaluated_without_baselines_stands_in_the_table_of_one_with_them(images_only, build):
+    for name in ("a", "b"):
+        build.make_run(images_only, name, select="random" if name == "a" else "vs2fi")
+        build.make_eval(images_only, name, (0.4, 0.4, 0.4), baselines=name == "b")
+    (table,) = accuracy_tables(images_only)
+    assert [row.name for row in table.rows] == ["raw pixels", "untrained encoder", "a", "b"]
+
+
 def test_the_terminal_shows_the_rows_and_the_notes_of_the_table(everything):
     table, _ = rows_of(everything)
     lines = summary_lines(everything)

@@ -87,9 +87,10 @@ def test_metrics_say_what_happened(tmp_path):
 
 
 def test_a_finished_training_is_not_trained_further(tmp_path):
-    first, _ = train_toy(tmp_path)
+    first, numbers = train_toy(tmp_path)
     before = (tmp_path / METRICS).read_bytes()
-    again, _ = train_toy(tmp_path)
+    again, same_numbers = train_toy(tmp_path)
+    assert same_numbers == numbers and "loss" in numbers
     assert torch.equal(first.network[1].weight, again.network[1].weight)
     assert (tmp_path / METRICS).read_bytes() == before
 
