@@ -12,6 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 DEMO ?= demo
 CONFIG ?=
 LABELS ?= none
+SIGN ?= auto
 PIPELINE_CONFIG := $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
@@ -63,12 +64,12 @@ format: setup  ## format the code
 docs: setup  ## write the generated pages, docs/cli.md and docs/columns.md
 	$(BIN)/python -m viewkit.cli.reference docs
 
-pipeline: setup  ## all stages on your images: make pipeline DATA=folder OUT=dataset [CONFIG=file.toml] [LABELS=folders]
+pipeline: setup  ## all stages on your images: make pipeline DATA=folder OUT=dataset [CONFIG=file.toml] [LABELS=folders] [SIGN=+]
 	@test -n "$(DATA)" || { echo "error: DATA is not set; use make pipeline DATA=folder OUT=dataset"; exit 2; }
 	@test -n "$(OUT)" || { echo "error: OUT is not set; use make pipeline DATA=folder OUT=dataset"; exit 2; }
 	$(VIEWKIT) pack '$(DATA)' '$(OUT)' --labels $(LABELS) $(PIPELINE_CONFIG)
 	$(VIEWKIT) estimator '$(OUT)' $(PIPELINE_CONFIG)
-	$(VIEWKIT) generate '$(OUT)' $(PIPELINE_CONFIG)
+	$(VIEWKIT) generate '$(OUT)' --sign $(SIGN) $(PIPELINE_CONFIG)
 	$(VIEWKIT) histograms '$(OUT)' $(PIPELINE_CONFIG)
 	$(VIEWKIT) score '$(OUT)' $(PIPELINE_CONFIG)
 	$(VIEWKIT) pretrain '$(OUT)' --name vs2fi --select vs2fi $(PIPELINE_CONFIG)

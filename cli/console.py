@@ -3,7 +3,10 @@
 import json
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from viewkit.shards.files import explained
 
 if TYPE_CHECKING:
     from viewkit.pipelines.stage import Progress
@@ -160,13 +163,17 @@ def finish_line(summary: dict[str, Any]) -> str:
     rejected = sum(summary["rejected"].values())
     reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(summary["rejected"].items()))
     return (
-        f"{stage}: {state}: {summary['shards']} shards, {summary['seen']} rows seen = {summary['kept']} kept + "
+        f"{stage}: {state}: {_shards(summary['shards'])}, {summary['seen']} rows seen = {summary['kept']} kept + "
         f"{rejected} rejected{f' ({reasons})' if reasons else ''}: {folder}"
     )
 
 
+def _shards(count: int) -> str:
+    return f"{count} shard" + ("" if count == 1 else "s")
+
+
 def print_json(value: Any) -> None:
-    print(json.dumps(value, sort_keys=True), flush=True)
+    say(json.dumps(value, sort_keys=True))
 
 
 def print_error(message: str) -> None:
@@ -175,4 +182,6 @@ def print_error(message: str) -> None:
 
 
 def say(text: str) -> None:
-    print(text, flush=True)
+    """A line on standard output."""
+    with explained(Path("standard output")):
+        print(text, flush=True)

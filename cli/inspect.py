@@ -22,6 +22,8 @@ def inspect(
     from viewkit.shards.dataset import Dataset
 
     found = Dataset(dataset)
+    if not found.columns():
+        raise DataError(f"{dataset}: there is no dataset; make one with 'viewkit pack SOURCE {dataset}'")
     facts = {name: row_facts(found.column(name), key) for name in found.columns()}
     if all(fact is None for fact in facts.values()):
         raise DataError(f"{dataset}: no column knows a row '{key}'; 'viewkit status {dataset} --rejects' lists rejects")

@@ -20,7 +20,6 @@ app = typer.Typer(
     name="viewkit",
     help="Prepare better positive pairs for contrastive pretraining: once, offline, as resumable jobs over shards.",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong options, 3 refused (it would overwrite or mix somebody's work).",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -60,7 +59,7 @@ UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__nam
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code."""
     try:
-        code = app(args=list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
+        code = app(args=list(sys.argv[1:] if arguments is None else arguments) or ["--help"], standalone_mode=False)
     except UsageError as error:
         print_error(f"{error.format_message()} ('viewkit --help' and 'viewkit COMMAND --help' list what there is)")
         return WRONG_OPTIONS

@@ -78,7 +78,8 @@ def _plain_command(name: str, function: Callable[..., Any]) -> Iterator[str]:
         is_argument = (parameter, info) in arguments
         names = info.metavar or parameter.name.upper()
         if not is_argument:
-            names = (info.param_decls or [option_name(parameter.name)])[0]
+            declared = [each for each in (info.default, *(info.param_decls or ())) if str(each).startswith("--")]
+            names = [*declared, option_name(parameter.name)][0]
         has_default = parameter.default not in (inspect.Parameter.empty, None, False)
         yield f"- `{names}`: {info.help}" + (f" [{parameter.default}]" if has_default else "")
     yield ""

@@ -43,14 +43,14 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
     return command(spec.name, spec.help, spec.arguments, [spec.config_class(), options], FLAGS, names, body)
 
 
-def _dataset_path(spec: StageCommand, locations: dict[str, Any]) -> Path:
+def _dataset_path(spec: StageCommand, locations: dict[str, Any]) -> str:
     """The dataset a command works on: its DATASET argument, or the one that RUN lies in."""
     if "dataset" in locations:
-        return Path(locations["dataset"])
+        return str(locations["dataset"])
     run = Path(locations["run"])
     if run.parent.name != "runs":
         raise ConfigError(f"viewkit {spec.name}: RUN is {run}; it must be the folder of a run, DATASET/runs/NAME")
-    return run.parent.parent
+    return str(run.parent.parent)
 
 
 def _run(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_json: bool) -> None:
@@ -73,7 +73,7 @@ def _say_plan(stage: Any, config: Any, dataset: "Dataset", execution: Devices, a
     except MissingError as error:
         if not waits:
             raise
-        plan = {"stage": stage.name, "waits_for": str(error)}
+        plan = {"stage": stage.name, "waits_for": f"the step before this one ({error})"}
     if as_json:
         print_json({"event": "plan", **plan})
         return

@@ -19,8 +19,11 @@ def views(
     seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
 ) -> None:
     """Draw a contact sheet of a policy: each line an image and its views."""
-    if images < 1:
-        raise ConfigError(f"--images is {images}; it must be at least 1")
+    for name, value, most in (("images", images, 1000), ("num-views", num_views, 100), ("tile-px", tile_px, 1024)):
+        if not 1 <= value <= most:
+            raise ConfigError(f"--{name} is {value}; it must lie in 1 ... {most}")
+    if out.suffix.lower() != ".png":
+        raise ConfigError(f"{out}: the sheet is a PNG file; give it a name that ends in .png")
     from viewkit.pipelines.seeds import smallest
     from viewkit.pipelines.views.policies import load_policy
     from viewkit.pipelines.views.sheet import contact_sheet

@@ -13,6 +13,9 @@ from viewkit.shards.errors import ConfigError
 
 Config = TypeVar("Config")
 
+MOST = 10**9
+"""Largest whole number an option takes, seeds aside: beyond it are only slips of the keyboard."""
+
 
 @dataclass(frozen=True)
 class Field:
@@ -85,6 +88,8 @@ def _check_type(field: Field, value: Any, where: str) -> None:
         )
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{where}: option '{field.name}' is {value}; it takes a finite number")
+    if isinstance(value, int) and field.name != "seed" and abs(value) > MOST:
+        raise ConfigError(f"{where}: option '{field.name}' is {value}; it takes at most {MOST}")
     if field.name == "seed" and isinstance(value, int) and not 0 <= value < 2**63:
         raise ConfigError(f"{where}: option 'seed' is {value}; it must lie in 0 ... 2^63 - 1")
     if field.choices is not None and value not in field.choices:

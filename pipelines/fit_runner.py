@@ -35,6 +35,8 @@ def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devi
                 raise
             finish_artifact(folder, identity.digest, numbers, stage.logs, stage.scratch)
         artifact = Artifact(folder, stage.writes)
+        for file in artifact.files if found else ():
+            artifact.path(file)  # "already there" must be true of every bit
         summary = Summary(stage.name, folder, written=0 if found else 1, numbers=artifact.numbers)
         progress.finish(**summary.values())
         return summary

@@ -24,6 +24,8 @@ class Dataset:
     def __init__(self, path: str | Path) -> None:
         if "://" in str(path):
             raise ConfigError(f"{path}: datasets are local folders; mount the store, or copy it to a local disk first")
+        if not str(path).strip():
+            raise ConfigError("the path of the dataset is empty; name its folder")
         self.path = Path(path)
         self._columns: dict[str, tuple[int, Column]] = {}
         with explained(self.path):

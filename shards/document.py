@@ -52,10 +52,10 @@ def read_document(path: Path, remedy: str) -> dict[str, Any]:
         content.pop("format")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path}: damaged, it is not a document that viewkit wrote; {remedy}") from error
-    if isinstance(version, int) and version > FORMAT and digest({**content, "format": version}).encode() in raw:
+    if isinstance(version, int) and version > FORMAT:
         raise RefusedError(
             f"{path}: written in format {version}, and this viewkit reads up to format {FORMAT}; "
-            "install a newer viewkit"
+            "install a newer viewkit, or restore the file from a copy if no newer one wrote it"
         )
     try:
         whole = render(content) == raw

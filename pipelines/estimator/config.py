@@ -86,7 +86,7 @@ class EstimatorConfig:
                 object.__setattr__(self, name, value)
         s = self.settings
         check_duration(epochs=s.epochs, steps=self.steps, warmup_epochs=s.warmup_epochs, batch_size=s.batch_size)
-        check_at_least(1, side_px=s.side_px, hidden=s.hidden, dim=s.dim, num_heads=self.num_heads)
+        check_within(1, 65_536, side_px=s.side_px, hidden=s.hidden, dim=s.dim, num_heads=self.num_heads)
         check_above_zero(lr=s.lr, tau=s.tau)
         check_at_least(0, weight_decay=s.weight_decay)
         check_within(0, 1, momentum=s.momentum)

@@ -43,7 +43,7 @@ class EvaluateStage(FitStage[EvaluateConfig]):
             raise ConfigError(
                 f"evaluate: run is {run!r}; it must be the name of a run, or its folder DATASET/runs/NAME"
             )
-        if folder in ("", ".", "..") or Path(folder).name != folder:
+        if folder in ("", ".", "..") or Path(folder).name != folder or len(folder) > 100:
             raise ConfigError(f"evaluate: folder is {folder!r}; it must be a plain name")
         self.run, self.test, self.folder = place.name, test, folder
 

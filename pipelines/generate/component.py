@@ -100,6 +100,6 @@ def resolve_sign(evidence: Evidence, asked: Sign) -> int:
         )
         raise DataError(
             f"foreground: which end of the component it is remains open: {why}; look at foreground/masks.png "
-            "in the dataset, delete that folder, and rerun with --sign + or --sign - (or skewness: the rarer end)"
+            "in the dataset, and rerun with --sign + or --sign - (or skewness: the rarer end)"
         )
     return sign

@@ -97,6 +97,8 @@ class GenerateConfig(FitOptions):
         for name, value in (("steps", self.steps), ("output_px", self.output_px), ("attempts", self.attempts)):
             if value < 1:
                 raise ConfigError(f"{name} is {value}; it must be at least 1")
+        if self.attempts > 100:
+            raise ConfigError(f"attempts is {self.attempts}; it must be at most 100")
         if self.render_px is not None and (self.render_px < 8 or self.render_px % 8):
             raise ConfigError(f"render_px is {self.render_px}; it must be a positive multiple of 8, e.g. 768")
 

@@ -33,8 +33,8 @@ class HistogramsConfig:
                 f"histograms: images is {self.images} and negatives is {self.negatives}; "
                 f"needed at least {self.negatives + 1} images, one group of an anchor and its negatives"
             )
-        if self.num_views < 2:
-            raise ConfigError(f"histograms: num_views is {self.num_views}; needed at least 2, a pair")
+        if not 2 <= self.num_views <= 64:
+            raise ConfigError(f"histograms: num_views is {self.num_views}; needed 2 ... 64")
         if not 0 < self.prior_positive < 1:
             raise ConfigError(f"histograms: prior_positive is {self.prior_positive}; needed between 0 and 1")
         if self.side_px is not None and self.side_px < 1:

@@ -61,7 +61,12 @@ def _vit(name: str, side_px: int, start: Start, num_heads: int | None) -> Backbo
         options["num_heads"] = 12
     if num_heads is not None:
         options["num_heads"] = num_heads
-    trunk = TimmViT(**options) if name in VITS else timm.create_model(name, pretrained=False, **options)
+    try:
+        trunk = TimmViT(**options) if name in VITS else timm.create_model(name, pretrained=False, **options)
+    except AssertionError as error:  # timm's own checks of its options
+        raise ConfigError(
+            f"arch '{name}' cannot be built with num_heads {num_heads}, side_px {side_px}: {error}"
+        ) from error
     patch_px, _ = trunk.patch_embed.patch_size
     if side_px % patch_px or side_px < patch_px:
         raise ConfigError(f"side_px is {side_px}, which {patch_px} px patches of '{name}' do not tile; take a multiple")

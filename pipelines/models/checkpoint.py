@@ -15,13 +15,17 @@ from torch.optim import Optimizer
 from viewkit.shards.errors import DataError, RefusedError
 from viewkit.shards.files import make_folder, write_whole
 
+HEADER = "viewkit"
+"""Name of our entry in a file's metadata."""
+
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any] | None = None) -> None:
     """Write `tensors`, and JSON values and a checksum beside them in the header, replacing `path` at one stroke."""
     make_folder(path.parent)
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(state or {}, sort_keys=True)
-    write_whole(path, save(content, {"state": text, "check": checksum(content, text)}))
+    header = json.dumps({"check": checksum(content, text), "state": text}, sort_keys=True)
+    write_whole(path, save(content, {HEADER: header}))  # one entry: safetensors writes several in a random order
 
 
 def checksum(tensors: Mapping[str, Tensor], text: str) -> str:
@@ -35,18 +39,18 @@ def checksum(tensors: Mapping[str, Tensor], text: str) -> str:
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors (on the CPU) and JSON values of a file written by `save_tensors`, or tensors of any safetensors file."""
+    """Tensors (on the CPU) and JSON values of a file that `save_tensors` wrote; `DataError` when a bit has changed."""
     if not path.is_file():
         raise DataError(f"{path}: missing; rerun the stage that writes it")
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            header = file.metadata() or {}
-            text = header.get("state", "{}")
+            header = json.loads((file.metadata() or {})[HEADER])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            text, check = header["state"], header["check"]
             state = json.loads(text)
-    except (SafetensorError, ValueError) as error:
-        raise DataError(f"{path}: damaged or not safetensors ({error}); delete it and rerun the stage") from error
-    if "check" in header and checksum(tensors, text) != header["check"]:
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: damaged, or not written by viewkit; delete it and rerun the stage") from error
+    if checksum(tensors, text) != check:
         raise DataError(f"{path}: damaged, its tensors do not match its checksum; delete it and rerun the stage")
     return tensors, state
 

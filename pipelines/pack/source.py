@@ -37,6 +37,8 @@ def open_source(source: str, config: PackConfig, *, leave_out: Path | None = Non
         if split not in ("train", "test"):
             raise ConfigError(f"pack: the source '{source}' has no such split; use demo:train or demo:test")
         return DemoSources(split, rows_per_shard=rows_per_shard)
+    if not source.strip():
+        raise ConfigError(f"pack: the source is empty; {NEEDED}")
     root = Path(source).expanduser()
     shown = display(source)
     try:

@@ -104,7 +104,7 @@ class PretrainConfig:
         check_duration(
             epochs=self.epochs, steps=self.steps, warmup_epochs=self.warmup_epochs, batch_size=self.batch_size
         )
-        check_at_least(1, side_px=self.side_px, hidden=s.hidden, dim=s.dim, num_heads=self.num_heads)
+        check_within(1, 65_536, side_px=self.side_px, hidden=s.hidden, dim=s.dim, num_heads=self.num_heads)
         check_above_zero(lr=s.lr, tau=s.tau)
         check_at_least(0, weight_decay=s.weight_decay)
         check_at_least(1, k_al=self.k_al)

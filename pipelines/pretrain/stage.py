@@ -25,7 +25,7 @@ from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.files import write_whole
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 COUNTED = ("missing_views", "missing_pairs")
 
 

@@ -5,6 +5,9 @@ from typing import Annotated, Literal
 
 from viewkit.shards.errors import ConfigError
 
+MOST_ROUNDS = 10_000
+"""A row of so many rounds is 8 MB; the trainer cycles through a few."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig:
@@ -22,8 +25,8 @@ class ScoreConfig:
     seed: Annotated[int, "seed of every draw"] = 0
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ConfigError(f"score: rounds is {self.rounds}; needed at least 1")
+        if not 1 <= self.rounds <= MOST_ROUNDS:
+            raise ConfigError(f"score: rounds is {self.rounds}; needed 1 ... {MOST_ROUNDS}")
         if not 2 <= self.num_views <= 64:
             raise ConfigError(f"score: num_views is {self.num_views}; needed 2 ... 64")
         if not 0 <= self.gamma < 1:

@@ -14,7 +14,6 @@ from viewkit.pipelines.score.batches import batches
 from viewkit.pipelines.score.config import RescoreConfig
 from viewkit.pipelines.stage import MapStage, Run, ShardFn
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.pipelines.vs2fi.scores import SIMILARITIES, score_pairs
 from viewkit.shards.codecs import decode_npy, encode_npy
 from viewkit.shards.dataset import MADE_BY
@@ -22,7 +21,7 @@ from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
 
 ROWS_AT_ONCE = 256
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 
 
 class RescoreStage(MapStage[RescoreConfig]):
@@ -37,7 +36,7 @@ class RescoreStage(MapStage[RescoreConfig]):
     uses_torch: ClassVar[bool] = False
 
     def __init__(self, source: str = "pairs", column: str = "pairs_rescored") -> None:
-        if not NAME.fullmatch(column) or column in MADE_BY:
+        if not NAME.fullmatch(column) or column in {*MADE_BY, "runs", "report"}:
             raise ConfigError(f"rescore: column is '{column}'; name a new one with letters, digits, '_' and '-'")
         if source == column:
             raise ConfigError(f"rescore: source and column are both '{source}'; write to another column")
@@ -51,17 +50,7 @@ class RescoreStage(MapStage[RescoreConfig]):
         return (self.source, "histograms")
 
     def prepare(self, config: RescoreConfig, run: Run) -> ShardFn:
-        """`RefusedError` when the pairs were scored with another estimator than the histograms were counted with."""
         histograms = Histograms.load(run.dataset.artifact("histograms"))
-        scored_with = run.dataset.column(self.source).identity.inputs.get("estimator", "unknown")
-        require_same(
-            self.name,
-            f"the estimator of column '{self.source}'",
-            {"digest": scored_with},
-            "the one the histograms were counted with",
-            {"digest": histograms.estimator},
-            "rerun 'viewkit histograms' with that estimator, or score again",
-        )
 
         def rescore_rows(rows: Iterator[Row]) -> Iterator[Row | Reject]:
             for batch in batches(rows, ROWS_AT_ONCE):

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -86,7 +87,7 @@ def train(
     log = MetricsLog(run.folder / METRICS, resume_at=framework.step)
     run.progress.start(run.stage, schedule.steps, "steps", framework.step)
     every_s = CHECKPOINT_S if checkpoint_s is None else checkpoint_s
-    watch = Watch(run.stage, schedule)
+    watch = Watch(run.stage, schedule, run.folder)
     framework.train()
     saved_at = time.perf_counter()
     batches = _batches(source, framework.step, schedule.steps)
@@ -180,8 +181,9 @@ class Window:
 class Watch:
     """Stops a training that can only waste time."""
 
-    def __init__(self, stage: str, schedule: Schedule) -> None:
+    def __init__(self, stage: str, schedule: Schedule, folder: Path) -> None:
         self.stage, self.schedule = stage, schedule
+        self.start_over = f"delete {folder} first, it belongs to the old settings"
         self.low = 0
 
     def check(self, line: Mapping[str, float | int]) -> None:
@@ -191,7 +193,8 @@ class Watch:
         if not math.isfinite(line["loss"]):
             precision = ", train with --precision fp32" if self.schedule.precision != "fp32" else ""
             raise DataError(
-                f"{where}: the loss is {line['loss']} and {rate}; lower --lr or lengthen --warmup-epochs{precision}"
+                f"{where}: the loss is {line['loss']} and {rate}; lower --lr or lengthen --warmup-epochs{precision}; "
+                f"{self.start_over}"
             )
         collapsed = line["step"] > self.schedule.warmup_steps and line["spread"] < COLLAPSED
         self.low = self.low + 1 if collapsed else 0
@@ -199,5 +202,5 @@ class Watch:
             raise DataError(
                 f"{where}: the outputs have collapsed, all images look the same to the network (spread "
                 f"{line['spread']:.2g} of 1 for {PATIENCE * LOG_EVERY} steps) and {rate}; lower --lr, lengthen "
-                "--warmup-epochs or raise --batch-size"
+                f"--warmup-epochs or raise --batch-size; {self.start_over}"
             )

@@ -45,8 +45,8 @@ PRODUCT_SIDE_PX = 48
 """On a CPU, views up to this side are rendered as a batch of products; larger ones view by view."""
 CPU_VIEWS = 128
 """Views of such a batch: they stay in the cache."""
-GPU_BYTES = 2**30
-"""Working memory of a batch on a GPU, counted as float32 windows and views."""
+CPU_BYTES, GPU_BYTES = 2**29, 2**30
+"""Working memory of a batch, counted as float32 windows and views; a single view may take more."""
 
 
 @torch.no_grad()
@@ -175,17 +175,21 @@ def _render_batches(job: Job, out: Float[Tensor, "m 3 s s"]) -> None:
     pixels = Pixels(job.images)
     order = np.argsort(job.boxes[:, 2] * job.boxes[:, 3], kind="stable")[::-1]
     start = 0
+    most, budget = (CPU_VIEWS, CPU_BYTES) if out.device.type == "cpu" else (len(order), GPU_BYTES)
     while start < len(order):
-        height, width = job.boxes[order[start:], 2].max(), job.boxes[order[start:], 3].max()
-        count = CPU_VIEWS
-        if out.device.type != "cpu":
-            side = job.side_px
-            count = max(1, GPU_BYTES // int(4 * (6 * height * width + 8 * side * (height + width) + 12 * side**2)))
-        part = order[start : start + count]
+        part = order[start : start + most]
+        part = part[: max(1, int((_bytes_of(job.boxes[part], job.side_px) <= budget).sum()))]
         part = part[colour_order(job.recipes[part])]
         batch = pixels.views(job.index[part], job.boxes[part], job.side_px, job.interpolation)
         _finish_batch(batch, part, job, out)
-        start += count
+        start += len(part)
+
+
+def _bytes_of(boxes: Int[np.ndarray, "k 4"], side_px: int) -> Int[np.ndarray, " k"]:
+    """Memory that the first 1, 2 ... k views take when all are padded to the largest height and width among them."""
+    height, width = np.maximum.accumulate(boxes[:, 2]), np.maximum.accumulate(boxes[:, 3])
+    view = 4 * (6 * height * width + 8 * side_px * (height + width) + 12 * side_px**2)
+    return view.astype(np.int64) * np.arange(1, len(boxes) + 1)
 
 
 class Pixels:

@@ -25,6 +25,14 @@ def ran(capsys, *arguments):
         (["score", "DATA", "--num-views", "1"], "num_views is 1"),
         (["pack", "SOURCE", "DATA", "--workers", "0"], "--workers is 0; it must lie in 1 ... "),
         (["verify", "s3://bucket/data"], "datasets are local folders"),
+        (["pack", "", "DATA"], "the source is empty"),
+        (["pack", "SOURCE", ""], "the path of the dataset is empty"),
+        (["score", "DATA", "--gamma", "inf"], "option 'gamma' is inf; it takes a finite number"),
+        (["score", "DATA", "--rounds", "10000000000"], "option 'rounds' is 10000000000; it takes at most 1000000000"),
+        (["generate", "DATA", "--seed", "-1"], "option 'seed' is -1; it must lie in 0 ... 2^63 - 1"),
+        (["rescore", "DATA", "--column", "../x"], "column is '../x'; name a new one"),
+        (["views", "DATA", "sheet.jpg"], "give it a name that ends in .png"),
+        (["views", "DATA", "sheet.png", "--tile-px", "1000000"], "--tile-px is 1000000; it must lie in 1 ... 1024"),
     ],
 )
 def test_wrong_options_are_one_line_and_exit_code_2(capsys, arguments, message):
@@ -64,6 +72,12 @@ def test_another_config_is_refused_with_exit_code_3_and_nothing_changes(capsys, 
     assert "config.rows_per_shard is 1024 there and 7 now" in err
     assert err.count("\n") == 1
     assert contents(tmp_path / "data") == before
+
+
+def test_without_a_command_the_help_is_shown(capsys):
+    code, out, err = ran(capsys)
+    assert (code, err) == (0, "")
+    assert "Commands:" in out
 
 
 def test_status_counts_rows_and_rejects_by_reason(capsys, tmp_path):

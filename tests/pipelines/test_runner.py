@@ -80,7 +80,8 @@ def start_job(tmp_path, workers):
     script.write_text(JOB)
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(sys.modules["toy_stages"].__file__)}
     command = [sys.executable, str(script), str(tmp_path / "data"), str(workers)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes)
 
 
 @pytest.mark.slow
@@ -127,6 +128,19 @@ def test_a_signal_leaves_whole_shards_and_says_how_to_go_on(number, tmp_path):
     assert said == f"stopped by {number.name}; run the same command again, it goes on with the shards that are left\n"
     assert not list(images.glob(f"*{PART}"))
     assert images.joinpath("column.json").exists()
+
+
+@pytest.mark.parametrize("after_s", [0.3, 0.8])
+def test_ctrl_c_to_all_processes_of_a_job_is_one_line(after_s, tmp_path):
+    job = start_job(tmp_path, 2)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "data" / "images" / "column.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(after_s)  # while the workers import, and while they work
+    os.killpg(job.pid, signal.SIGINT)
+    said, errors = job.communicate(timeout=60)
+    assert (job.returncode, errors) == (1, "")
+    assert said.startswith("stopped by SIGINT; ") and said.count("\n") == 1
 
 
 def test_a_worker_that_dies_once_costs_time_and_nothing_else(undisturbed, tmp_path):
@@ -220,11 +234,9 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_whole(tmp_path, monkeypatch):
     real = map_runner.ShardWriter.write
 
     def full(self, outcome):
-        if self.shard == 3:
-            with open("/dev/full", "wb", buffering=0) as device:
-                self._file.close()
-                self._file = device
-                self._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+        if self.shard == 3 and not self.rows:
+            self._file.close()
+            self._file = open("/dev/full", "wb")  # noqa: SIM115 buffered, so it fails at the end and again when closed
         real(self, outcome)
 
     monkeypatch.setattr(map_runner.ShardWriter, "write", full)
@@ -289,3 +301,45 @@ def test_impossible_execution_options_are_named(options, message):
 def test_a_device_that_is_not_there_is_named():
     with pytest.raises(ConfigError, match=r"--device is 'cuda:77', and this machine has cpu"):
         Execution(device="cuda:77").devices()
+
+
+def test_a_finished_artifact_with_a_damaged_file_is_not_already_there(tmp_path):
+    dataset = numbers_dataset(tmp_path)
+    run_stage(TotalStage(), TotalConfig(), dataset, CPU)
+    (tmp_path / "total" / "total.txt").write_text("0")
+    with pytest.raises(DataError, match=r"total\.txt: damaged"):
+        run_stage(TotalStage(), TotalConfig(), dataset, CPU)
+
+
+class FailingStage(TotalStage):
+    """Fails before or after it has written something."""
+
+    def __init__(self, write):
+        self.write = write
+
+    def fit(self, config, run):
+        if self.write:
+            (run.folder / "total.txt").write_text("half")
+        raise ConfigError("the batch is larger than the dataset")
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_a_fit_that_failed_does_not_stand_in_the_way_of_the_corrected_command(write, tmp_path):
+    dataset = numbers_dataset(tmp_path)
+    with pytest.raises(ConfigError):
+        run_stage(FailingStage(write), TotalConfig(), dataset, CPU)
+    assert (tmp_path / "total").exists() == write
+    assert run_stage(TotalStage(), TotalConfig(seed=3), dataset, CPU).written == 1
+
+
+class LongStage(FailingStage):
+    resumes = True
+
+
+def test_unfinished_work_that_can_be_resumed_is_never_thrown_away(tmp_path):
+    dataset = numbers_dataset(tmp_path)
+    with pytest.raises(ConfigError):
+        run_stage(LongStage(write=True), TotalConfig(), dataset, CPU)
+    with pytest.raises(RefusedError, match=r"config\.seed is 0 there and 3 now"):
+        run_stage(LongStage(write=True), TotalConfig(seed=3), dataset, CPU)
+    assert (tmp_path / "total" / "total.txt").read_text() == "half"

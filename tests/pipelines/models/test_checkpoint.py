@@ -61,7 +61,7 @@ def test_a_cut_or_foreign_file_is_a_data_error(tmp_path):
     path = tmp_path / "w.safetensors"
     save_tensors(path, {"a": torch.zeros(100)})
     path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(DataError, match="damaged or not safetensors"):
+    with pytest.raises(DataError, match="damaged, or not written by viewkit"):
         load_tensors(path)
     with pytest.raises(DataError, match="missing"):
         load_tensors(tmp_path / "absent")
@@ -98,3 +98,22 @@ def test_an_encoder_has_the_names_of_timm(tmp_path):
     save_encoder(tmp_path, create_backbone("resnet18", 32), facts)
     weights, _ = load_tensors(tmp_path / "encoder.safetensors")
     timm.create_model("resnet18", pretrained=False, num_classes=0).load_state_dict(weights)
+
+
+def test_equal_tensors_and_state_give_equal_bytes(tmp_path):
+    tensors, state = {"a": torch.arange(3.0), "b": torch.ones(2, dtype=torch.bfloat16)}, {"x": 1, "y": [2]}
+    for name in ("one", "two", "three", "four"):
+        save_tensors(tmp_path / name, tensors, state)
+    assert len({(tmp_path / name).read_bytes() for name in ("one", "two", "three", "four")}) == 1
+
+
+def test_any_flipped_bit_of_a_file_is_found(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_tensors(path, {"a": torch.arange(5.0), "b": torch.ones(2, 3)}, {"step": 3})
+    raw = path.read_bytes()
+    for bit in range(8 * len(raw)):
+        damaged = bytearray(raw)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match="damaged"):
+            load_tensors(path)

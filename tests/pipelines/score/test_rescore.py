@@ -14,7 +14,7 @@ from viewkit.pipelines.score.rescore import RescoreConfig, RescoreStage
 from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.pipelines.vs2fi.scores import LEVEL
 from viewkit.shards.codecs import decode_npy
-from viewkit.shards.errors import ConfigError, RefusedError
+from viewkit.shards.errors import ConfigError, DataError
 
 ON_CPU = Execution(device="cpu", workers=1)
 
@@ -61,13 +61,14 @@ def test_histograms_of_another_estimator_are_refused(dataset, tmp_path):
     shutil.rmtree(copy.path / "histograms")
     make_estimator(copy, seed=1)
     run_stage(HistogramsStage(), HistogramsConfig(negatives=9, images=20), copy, ON_CPU)
-    with pytest.raises(RefusedError, match=r"estimator of column 'pairs' and .* differ in digest"):
+    with pytest.raises(DataError, match=r"pairs: it was made from another 'estimator' than the one that is there now"):
         run_stage(RescoreStage(column="refused"), RescoreConfig(), copy, ON_CPU)
 
 
 def test_a_column_is_never_rescored_in_place():
-    with pytest.raises(ConfigError, match="both 'pairs'"):
-        RescoreStage(column="pairs")
+    for column in ("pairs", "images", "runs", "../pairs", "a/b", ".pairs", "", "p" * 200):
+        with pytest.raises(ConfigError, match="name a new one"):
+            RescoreStage(column=column)
 
 
 def test_gamma_must_lie_in_0_to_1():

@@ -257,3 +257,19 @@ def test_compiled_kernels_say_why_they_cannot_be_built(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="others may write to"):
         load_kernels()
     load_kernels.cache_clear()
+
+
+def test_thin_images_of_both_kinds_in_one_batch_take_little_memory(monkeypatch):
+    windows = []
+    real = render_module.resize_windows
+
+    def recorded(window, *rest):
+        windows.append(window.shape)
+        return real(window, *rest)
+
+    monkeypatch.setattr(render_module, "resize_windows", recorded)
+    images = [torch.zeros(20, 5000, 3, dtype=torch.uint8), torch.zeros(5000, 20, 3, dtype=torch.uint8)]
+    views = render(images, neutral_recipes(64, 32), np.arange(64) % 2, side_px=32, **PLAIN)
+    assert views.shape == (64, 3, 32, 32) and not views.any()
+    assert sum(shape[0] for shape in windows) == 64
+    assert max(shape[0] * shape[1] * shape[2] for shape in windows) <= 2 * 64 * 20 * 5000  # and not 64 * 5000 * 5000
