@@ -36,7 +36,7 @@ class StageCommand:
     """A command that runs stages in order. config: ``module:name``, imported to list the options, never torch.
 
     maps_rows: whether it writes a column, on several workers. closing: function of the dataset that gives the lines
-    to print when all is done.
+    to print when all is done. page: file to open then, below the dataset.
     """
 
     name: str
@@ -46,6 +46,7 @@ class StageCommand:
     arguments: tuple[Argument, ...] = (DATASET,)
     maps_rows: bool = False
     closing: str | None = None
+    page: str | None = None
 
     def closing_lines(self, dataset: "Dataset") -> list[str]:
         return [] if self.closing is None else list(_load(self.closing)(dataset))
@@ -130,6 +131,7 @@ PIPELINE = (
         "report.config:ReportConfig",
         (Step("report.stage:ReportStage"),),
         closing="report.accuracy:summary_lines",
+        page="report/index.html",
     ),
 )
 """The stages in the order of a full run."""

@@ -37,6 +37,8 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
         if not (flags["dry_run"] or flags["json"]):
             for line in spec.closing_lines(dataset):
                 say(line)
+            if spec.page is not None:
+                say(f"\nThe page: {dataset.path / spec.page}")
 
     names = [each.name for each in PIPELINE]
     options = Execution if spec.maps_rows else Devices
