@@ -54,6 +54,8 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
             for receipt in _receipts(make_work, left, workers, progress):
                 summary.add(receipt)
                 summary.written += 1
+                shards = f"{summary.shards}/{len(done) + len(left)}"
+                progress.advance(0, shards=shards, rejects=summary.rejected.total())
                 _check_rejects(stage, summary, total, execution.max_rejects)
         finally:
             remove_parts(folder, names)

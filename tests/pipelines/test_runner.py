@@ -15,6 +15,7 @@ from toy_stages import LengthsConfig, LengthsStage, NumbersConfig, NumbersStage,
 from viewkit.pipelines import map_runner
 from viewkit.pipelines.execution import Execution
 from viewkit.pipelines.runner import plan_stage, run_stage
+from viewkit.pipelines.stage import Silent
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
 from viewkit.shards.files import PART
@@ -62,6 +63,7 @@ import sys
 from toy_stages import NumbersConfig, NumbersStage
 from viewkit.pipelines.execution import Execution
 from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.stage import Silent
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ViewkitError
 if __name__ == "__main__":
@@ -343,3 +345,21 @@ def test_unfinished_work_that_can_be_resumed_is_never_thrown_away(tmp_path):
     with pytest.raises(RefusedError, match=r"config\.seed is 0 there and 3 now"):
         run_stage(LongStage(write=True), TotalConfig(seed=3), dataset, CPU)
     assert (tmp_path / "total" / "total.txt").read_text() == "half"
+
+
+class Listening(Silent):
+    def __init__(self):
+        self.done, self.numbers = 0, []
+
+    def advance(self, count, **numbers):
+        self.done += count
+        self.numbers += [numbers] if numbers else []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_progress_counts_every_row_once_and_tells_shards_and_rejects(workers, tmp_path):
+    progress = Listening()
+    run_stage(NumbersStage(), CONFIG, Dataset(tmp_path), replace(CPU, workers=workers), progress)
+    assert progress.done == 60
+    assert [numbers["shards"] for numbers in progress.numbers] == [f"{shard}/8" for shard in range(1, 9)]
+    assert progress.numbers[-1]["rejects"] == 7
