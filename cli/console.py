@@ -155,6 +155,8 @@ def finish_line(summary: dict[str, Any]) -> str:
     """One line about a finished stage."""
     stage, folder = summary["stage"], summary["folder"]
     state = "already there" if not summary["written"] else "done"
+    if not (summary["shards"] or summary["numbers"] or summary["written"]):
+        return f"{stage}: this part has no shards: {folder}"
     if not summary["shards"]:
         numbers = ", ".join(
             f"{name} {_number(value)}" for name, value in summary["numbers"].items() if isinstance(value, int | float)

@@ -31,6 +31,20 @@ def test_json_progress_carries_numbers(capsys):
     assert events[1] == {"done": 1, "event": "progress", "loss": 0.5, "stage": "pretrain", "total": 5}
 
 
+def test_an_empty_part_says_so_and_not_that_all_is_there():
+    summary = {
+        "stage": "pack",
+        "folder": "d",
+        "shards": 0,
+        "written": 0,
+        "seen": 0,
+        "kept": 0,
+        "rejected": {},
+        "numbers": {},
+    }
+    assert finish_line(summary) == "pack: this part has no shards: d"
+
+
 def test_the_last_line_of_a_map_stage_conserves_counts():
     summary = {"stage": "pack", "folder": "d/images", "shards": 2, "written": 2, "seen": 9, "kept": 7, "numbers": {}}
     line = finish_line({**summary, "rejected": {"truncated": 2}})
