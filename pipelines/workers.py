@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -94,6 +95,7 @@ def _start(make_work: Callable[[int], Work], number: int) -> _Worker:
 @contextmanager
 def _sigint_blocked() -> Iterator[None]:
     """Processes started inside never see a terminal's Ctrl-C, not even while they import: the parent decides."""
+    resource_tracker.ensure_running()  # the first process would start it, and starting it unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -103,7 +103,7 @@ class Dataset:
         return any(self.is_column(source) or self.is_artifact(source) for source in self._part(name).identity.inputs)
 
     def _part(self, name: str) -> Column | Artifact:
-        return self.column(name) if self.is_column(name) else self.artifact(name)
+        return self.artifact(name) if self.is_artifact(name) else self.column(name)
 
     def _missing(self, name: str, kind: str, prefix: str = "") -> MissingError:
         if not self.path.is_dir():

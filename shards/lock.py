@@ -18,36 +18,27 @@ def writer_lock(dataset: Path, name: str, part: tuple[int, int] = (0, 1)) -> Ite
     the whole column excludes them all.
     """
     index, count = part
-    folder = dataset / ".locks"
-    make_folder(folder)
-    flat = name.replace("/", "%")
-    with _held(folder / flat, fcntl.LOCK_EX if count == 1 else fcntl.LOCK_SH, name, dataset):
+    path = _lock_path(dataset, name)
+    with _held(path, fcntl.LOCK_EX if count == 1 else fcntl.LOCK_SH, name, dataset):
         if count == 1:
             yield
         else:
-            with _held(folder / f"{flat}-{index}-of-{count}", fcntl.LOCK_EX, name, dataset):
+            with _held(path.with_name(f"{path.name}-{index}-of-{count}"), fcntl.LOCK_EX, name, dataset):
                 yield
 
 
 @contextmanager
 def claim_lock(dataset: Path, name: str) -> Iterator[None]:
     """Held for the moment in which a part of `name` finds or writes its identity; the others wait."""
-    folder = dataset / ".locks"
-    make_folder(folder)
-    path = folder / f"{name.replace('/', '%')}%claim"
+    path = _lock_path(dataset, f"{name}/claim")
     with explained(path), open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-@contextmanager
-def _explained_but_busy(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except BlockingIOError:
-        raise
-    except OSError as error:
-        raise DataError(f"{path}: cannot be locked ({error.strerror}); use a file system that has locks") from error
+def _lock_path(dataset: Path, name: str) -> Path:
+    make_folder(dataset / ".locks")
+    return dataset / ".locks" / name.replace("/", "%")
 
 
 @contextmanager
@@ -56,12 +47,13 @@ def _held(path: Path, mode: int, name: str, dataset: Path) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
-            with _explained_but_busy(path):
-                fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RefusedError(
                 f"{dataset}: another process is writing '{name}' right now; wait for it, or stop it and run again"
             ) from None
+        except OSError as error:
+            raise DataError(f"{path}: cannot be locked ({error.strerror}); use a file system that has locks") from error
         yield
     finally:
         os.close(descriptor)

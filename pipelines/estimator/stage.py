@@ -93,7 +93,7 @@ class EstimatorStage(FitStage[EstimatorConfig]):
             "rows": source.loader.num_rows,
             "steps": schedule.steps,
             "step_s": round(step_s, 4),
-            "seconds": round(step_s * schedule.steps),
+            "estimated_s": round(step_s * schedule.steps, 1),
         }
 
 

@@ -86,7 +86,7 @@ class PretrainStage(FitStage[PretrainConfig]):
             "rows": source.loader.num_rows,
             "steps": schedule.steps,
             "step_s": round(step_s, 4),
-            "seconds": round(step_s * schedule.steps),
+            "estimated_s": round(step_s * schedule.steps, 1),
         }
 
 

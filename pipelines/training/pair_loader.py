@@ -35,7 +35,7 @@ def load_pairs(
         that pass both filters (VS-2FI, Alg. 1); k_sc and k_al as in `viewkit pretrain`.
     alpha: probability that one of the two views is cut from the generated image (column `genview`).
     rank, world_size: of this process; every rank gets other rows and the same number of steps.
-    Raises `DataError` for a missing column, `ConfigError` for fewer rows than a batch.
+    Raises `DataError` for a missing column or one made from other images, `ConfigError` for fewer rows than a batch.
     """
     law = load_policy(policy).with_side(side_px)
     columns = ["images"]
@@ -43,6 +43,8 @@ def load_pairs(
         columns.append(pairs)
     if alpha > 0 or (select == "vs2fi" and has_generated_views(dataset)):
         columns.append("genview")
+    for column in columns:
+        dataset.check_inputs(column)
     loader = Loader(
         dataset,
         columns,
