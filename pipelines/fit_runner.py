@@ -17,14 +17,26 @@ from viewkit.shards.lock import writer_lock
 
 
 def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices, progress: Progress) -> Summary:
+    """Under torchrun all processes come here: the main one claims the folder, all fit, the main one finishes."""
+    from viewkit.pipelines.distributed import is_main, world  # imports torch, which packing does without
+
+    with world(execution.devices()[0], stage.name, allowed=stage.distributed) as device:
+        if is_main():
+            return _run_main(stage, config, dataset, device, progress)
+        if _told(None):
+            stage.fit(config, run_of(stage, config, dataset, device, Silent()))
+        return Summary(stage.name, dataset.path / stage.writes, written=0)
+
+
+def _run_main(stage: FitStage[Any], config: Any, dataset: Dataset, device: str, progress: Progress) -> Summary:
     identity = identity_of(stage, config, stage.inputs(config, dataset), {})
     folder = dataset.path / stage.writes
-    device = execution.devices()[0]
     make_folder(folder)
     with writer_lock(dataset.path, stage.writes):
         _make_room(stage, folder, identity)
         claim(folder / IDENTITY, identity)
         found = Artifact(folder, stage.writes).is_whole
+        _told(not found)
         if not found:
             remove_parts(folder, [""])
             try:
@@ -40,6 +52,13 @@ def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devi
         summary = Summary(stage.name, folder, written=0 if found else 1, numbers=artifact.numbers)
         progress.finish(**summary.values())
         return summary
+
+
+def _told(fits: bool | None) -> bool:
+    """Whether there is something to fit: what the main process found, on all of them."""
+    from viewkit.pipelines.distributed import told
+
+    return told(fits)
 
 
 def _drop_empty_claim(folder: Path) -> None:

@@ -1,8 +1,8 @@
 """Runs a map stage: the shards that are left, on one process or several, and the share of rejects."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from viewkit.shards.lock import claim_lock, writer_lock
 from viewkit.shards.receipt import Receipt, shard_name
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.sources import Sources
+from viewkit.shards.spool import Spool, remove_spools
 from viewkit.shards.writer import ShardWriter
 
 REPORT_EVERY_S = 0.2
@@ -38,6 +39,7 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
             claim(folder / "column.json", identity)
         column = Column(folder)
         done, left = divide(column.whole_shards(), sources.num_shards, part)
+        remove_spools(folder, done)
         summary = Summary(stage.name, folder)
         for shard in done:
             summary.add(column.receipt(shard))
@@ -88,34 +90,58 @@ class ShardWork:
 
     def __call__(self, number: int) -> Work:
         device = self.devices[number % len(self.devices)]
-        run = run_of(self.stage, self.config, self.dataset, device, Silent())
+        messages = Messages()
+        run = run_of(self.stage, self.config, self.dataset, device, messages)
         transform = self.stage.prepare(self.config, run)
+        keeps_rows = self.stage.keeps_rows(self.config)
 
         def work(shard: int, report: Report) -> Receipt:
-            with ShardWriter(run.folder, shard, self.identity) as writer:
+            messages.report = report
+            with ExitStack() as stack:
+                writer = stack.enter_context(ShardWriter(run.folder, shard, self.identity))
+                spool = stack.enter_context(Spool(run.folder, shard, self.identity)) if keeps_rows else None
                 due, rows = time.monotonic() + REPORT_EVERY_S, 0
-                for outcome in outcomes(self.sources, shard, transform):
+                for outcome in outcomes(self.sources, shard, transform, spool.kept if spool else {}):
                     writer.write(outcome)
+                    if spool:
+                        spool.append(outcome)
                     rows += 1
                     if time.monotonic() >= due:
                         report(rows)
                         due, rows = time.monotonic() + REPORT_EVERY_S, 0
                 receipt = writer.finish()
+                if spool:
+                    spool.remove()
                 report(rows)
                 return receipt
 
         return work
 
 
-def outcomes(sources: Sources, shard: int, transform: ShardFn) -> Iterator[Row | Reject]:
-    """One row or reject for every input of the shard, in order: the stage's, or the reject its source already is."""
-    early: dict[str, Reject] = {}
+class Messages(Silent):
+    """Progress of a worker: of what a stage says there, only its messages go on to the person who watches."""
+
+    def __init__(self) -> None:
+        self.report: Report = lambda news: None
+
+    def message(self, text: str) -> None:
+        self.report(text)
+
+
+def outcomes(
+    sources: Sources, shard: int, transform: ShardFn, kept: Mapping[str, Row | Reject]
+) -> Iterator[Row | Reject]:
+    """One row or reject for every input of the shard, in order: the stage's, or the reject its source already is.
+
+    kept: what an earlier, killed run has made already; the stage does not see these rows.
+    """
+    early: dict[str, Row | Reject] = dict(kept)
 
     def readable() -> Iterator[Row]:
         for outcome in sources.rows(shard):
             if isinstance(outcome, Reject):
                 early[outcome.key] = outcome
-            else:
+            elif outcome.key not in kept:
                 yield outcome
 
     results = transform(readable())
@@ -136,16 +162,22 @@ def outcomes(sources: Sources, shard: int, transform: ShardFn) -> Iterator[Row |
 
 
 def _receipts(make_work: ShardWork, left: list[int], workers: int, progress: Progress) -> Iterator[Receipt]:
+    def tell(news: int | str) -> None:
+        if isinstance(news, str):
+            progress.message(news)
+        else:
+            progress.advance(news)
+
     if not left:
         return
     if workers > 1:
-        for _, receipt in run_shards(make_work, left, workers, progress.advance):
+        for _, receipt in run_shards(make_work, left, workers, tell):
             yield receipt
         return
     with one_torch_thread(make_work.stage):
         work = make_work(0)
         for shard in left:
-            yield work(shard, progress.advance)
+            yield work(shard, tell)
 
 
 @contextmanager

@@ -92,8 +92,10 @@ class Stage(ABC, Generic[Config]):
         """Names of the columns and artifacts of the dataset that this config needs; the first column gives the rows."""
 
     def settings(self, config: Config) -> dict[str, Any]:
-        """The config as the identity holds it: a policy's file counts by what it says, not by its path."""
-        values = config_values(config)
+        """The config as the identity holds it: without its `UNSEALED` options, which do not change the result; a
+        policy's file counts by what it says, not by its path."""
+        unsealed = getattr(config, "UNSEALED", ())
+        values = {name: value for name, value in config_values(config).items() if name not in unsealed}
         if str(values.get("policy", "")).endswith(".toml"):
             values["policy"] = Path(values["policy"]).name
         return values
@@ -114,6 +116,10 @@ class MapStage(Stage[Config]):
         columns = tuple(name for name in self.reads(config) if dataset.is_column(name))
         return ColumnSources(dataset, columns)
 
+    def keeps_rows(self, config: Config) -> bool:
+        """Whether rows cost so much that those of a shard that was cut short are kept for the next run."""
+        return False
+
     @abstractmethod
     def prepare(self, config: Config, run: Run) -> ShardFn:
         """Load models once per worker; return the function that is then called for every shard.
@@ -127,11 +133,14 @@ class FitStage(Stage[Config]):
     """A dataset in, one folder out."""
 
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl",)
-    """Names of files that may differ between two runs of one identity (they hold times); kept out of the digest."""
+    """Names of files and folders that may differ between two runs of one identity (they hold times); kept out of the
+    digest."""
     scratch: ClassVar[tuple[str, ...]] = ()
     """Folders that are needed until the artifact is whole, and are then deleted: they are no part of it."""
     resumes: ClassVar[bool] = False
     """Whether an unfinished folder holds work worth keeping (checkpoints). If not, another config starts it over."""
+    distributed: ClassVar[bool] = False
+    """Whether it may run on several processes, started by torchrun; `fit` then runs on all, and the main one writes."""
     replaces: ClassVar[bool] = False
     """Whether a finished artifact of another identity is simply written anew, as a report is, and not refused."""
 

@@ -22,8 +22,8 @@ from viewkit.shards.receipt import shard_name
 TRIES = 2
 """How often a shard may lose its worker before the job gives up on it."""
 
-Report = Callable[[int], None]
-"""Called with the number of rows done since the last call."""
+Report = Callable[[int | str], None]
+"""Called with the number of rows done since the last call, or with a line for the person who watches."""
 
 Work = Callable[[int, Report], Any]
 """Does one shard; returns what the parent should know about it (picklable)."""
@@ -68,7 +68,7 @@ def run_shards(
                     crew[number] = _replace(make_work, worker, number)
                     _give_up_on(worker, lost)
                     continue
-                if kind == "rows":
+                if kind == "news":
                     report(value)
                 elif kind == "done":
                     shard, worker.shard = worker.shard, None
@@ -135,7 +135,7 @@ def _serve(make_work: Callable[[int], Work], number: int, connection: Connection
         work = make_work(number)
         while True:
             shard = connection.recv()
-            connection.send(("done", work(shard, lambda rows: connection.send(("rows", rows)))))
+            connection.send(("done", work(shard, lambda news: connection.send(("news", news)))))
     except EOFError:
         return
     except ViewkitError as error:

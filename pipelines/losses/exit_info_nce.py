@@ -5,15 +5,17 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from viewkit.pipelines.distributed import first_row, gather
+
 
 def exit_info_nce(
-    q: Float[Tensor, "n e d"], k: Float[Tensor, "m e d"], tau: float, *, scaled: bool = True, first_key: int = 0
-) -> Float[Tensor, " e"]:
-    """L_l = mean over rows of -log P_l, for each exit l: `info_nce` of q[:, l] and k[:, l] in one batched product."""
+    q: Float[Tensor, "n e d"], k: Float[Tensor, "n e d"], tau: float, *, scaled: bool = True
+) -> Float[Tensor, "n e"]:
+    """-log P_l of every row and exit l: `info_nce` of q[:, l] and k[:, l] in one batched product."""
     with torch.autocast(q.device.type, enabled=False):
-        q, k = F.normalize(q.float(), dim=2), F.normalize(k.float(), dim=2)
+        q, k = F.normalize(q.float(), dim=2), gather(F.normalize(k.float(), dim=2))
         logits = torch.einsum("ned,med->enm", q, k) / tau
-        positives = torch.arange(first_key, first_key + q.shape[0], device=q.device).expand(q.shape[1], -1)
+        positives = (torch.arange(q.shape[0], device=q.device) + first_row(q.shape[0])).expand(q.shape[1], -1)
         losses = F.cross_entropy(logits.flatten(0, 1), positives.flatten(), reduction="none")  # (e n)
-        loss = losses.view(q.shape[1], -1).mean(dim=1)
-        return 2 * tau * loss if scaled else loss
+        losses = losses.view(q.shape[1], -1).T  # n e
+        return 2 * tau * losses if scaled else losses

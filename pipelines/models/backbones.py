@@ -56,7 +56,7 @@ def _vit(name: str, side_px: int, start: Start, num_heads: int | None) -> Backbo
 
     from viewkit.pipelines.models.vit import VisionTransformer, draw_moco_v3_weights, fix_positions, freeze_patches
 
-    options: dict[str, Any] = {"img_size": side_px, "num_classes": 0, **VITS.get(name, {})}
+    options: dict[str, Any] = {"img_size": side_px, "num_classes": 0, "dynamic_img_size": True, **VITS.get(name, {})}
     if start == "moco_v3" and name.startswith("vit_small"):
         options["num_heads"] = 12
     if num_heads is not None:

@@ -78,23 +78,30 @@ def save_training(
     step: int,
     owner: Mapping[str, Any],
     numbers: Mapping[str, float | int],
+    scaler: torch.amp.GradScaler | None = None,
 ) -> None:
     """Everything needed to go on after `step` steps.
 
     owner: what the state belongs to, compared by `load_training`. numbers: the last metrics, given back by it.
+    scaler: of the loss, where fp16 is trained.
     """
     tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
     optimiser_state = optimiser.state_dict()
     for index, slots in optimiser_state["state"].items():
         for name, tensor in slots.items():
             tensors[f"optimiser.{index}.{name}"] = tensor
-    save_tensors(path, tensors, {"step": step, "owner": owner, "numbers": dict(numbers)})
+    scale = {} if scaler is None else scaler.state_dict()
+    save_tensors(path, tensors, {"step": step, "owner": owner, "numbers": dict(numbers), "scaler": scale})
 
 
 def load_training(
-    path: Path, module: nn.Module, optimiser: Optimizer, owner: Mapping[str, Any]
+    path: Path,
+    module: nn.Module,
+    optimiser: Optimizer,
+    owner: Mapping[str, Any],
+    scaler: torch.amp.GradScaler | None = None,
 ) -> tuple[int, dict[str, float | int]]:
-    """Bring `module` and `optimiser` to where `save_training` left them; return its step and numbers.
+    """Bring `module`, `optimiser` and `scaler` to where `save_training` left them; return its step and numbers.
 
     Learning rates are not stored: the loop sets them before every step. Raises `RefusedError` when the state belongs
     to something else and names what differs.
@@ -108,6 +115,8 @@ def load_training(
     weights = {name.removeprefix("module."): tensor for name, tensor in tensors.items() if name.startswith("module.")}
     load_weights(module, weights, path)
     _load_optimiser(optimiser, tensors)
+    if scaler is not None and state["scaler"]:
+        scaler.load_state_dict(state["scaler"])
     return int(state["step"]), dict(state["numbers"])
 
 

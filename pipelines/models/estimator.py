@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from viewkit.pipelines.models.backbones import Start, create_backbone
 from viewkit.pipelines.models.checkpoint import load_tensors, load_weights
-from viewkit.pipelines.models.exits import ExitProjectors
+from viewkit.pipelines.models.exits import ExitProjectors, FrozenExits
 from viewkit.pipelines.models.heads import moco_v3_projector
 from viewkit.pipelines.models.initial import seeded_weights
 from viewkit.shards.artifact import Artifact
@@ -20,6 +20,9 @@ from viewkit.shards.files import read_file
 
 WEIGHTS = "estimator.safetensors"
 FACTS = "estimator.json"
+
+Precision = Literal["fp32", "bf16"]
+"""bf16: autocast, whose matrix products take bf16 and sum in fp32; unit norms and similarities are fp32 in any case."""
 
 
 class Embeddings(NamedTuple):
@@ -62,11 +65,19 @@ class Estimator:
     """The network in evaluation mode with everything needed to use it; made by `Estimator.load`.
 
     side_px, mean, std: what its views must look like. tau: temperature it was trained with. facts: all of
-    `estimator.json`.
+    `estimator.json`. precision: of `embed`.
     """
 
-    def __init__(self, network: EstimatorNetwork, facts: dict[str, Any], device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self,
+        network: EstimatorNetwork,
+        facts: dict[str, Any],
+        device: str | torch.device = "cpu",
+        precision: Precision = "fp32",
+    ) -> None:
         self.network = network.to(device).eval().requires_grad_(False)
+        self.frozen_exits = FrozenExits(self.network.exits)
+        self.precision = precision
         self.facts = facts
         self.device = torch.device(device)
         self.side_px: int = facts["side_px"]
@@ -77,7 +88,7 @@ class Estimator:
         self.num_features: int = network.backbone.num_features
 
     @staticmethod
-    def load(source: Artifact | Path, device: str | torch.device = "cpu") -> "Estimator":
+    def load(source: Artifact | Path, device: str | torch.device = "cpu", precision: Precision = "fp32") -> "Estimator":
         """source: ``dataset.artifact("estimator")``, whose digests are checked, or a folder holding its two files."""
         weights, facts_path = (
             (source.path(WEIGHTS), source.path(FACTS))
@@ -101,12 +112,31 @@ class Estimator:
             raise DataError(f"{facts_path}: not an estimator's facts ({error!r}); rerun 'viewkit estimator'") from error
         tensors, _ = load_tensors(weights)
         load_weights(network, tensors, weights)
-        return Estimator(network, facts, device)
+        return Estimator(network, facts, device, precision)
 
     @torch.inference_mode()
     def embed(self, views: Float[Tensor, "n 3 s s"]) -> Embeddings:
-        """One forward pass: the top embedding and that of every exit, in fp32."""
-        top, exits = self.network(self._placed(views))
+        """One forward pass: the top embedding and that of every exit, in fp32.
+
+        On a CPU `views_at_once` views at a time, whose activations stay in the cache.
+        """
+        parts = [self._embed(part) for part in self._placed(views).split(self.views_at_once(len(views)))]
+        return parts[0] if len(parts) == 1 else Embeddings(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+    def views_at_once(self, count: int) -> int:
+        """Views of one pass through the network; a constant on CPUs, as kernels sum in an order that depends on it.
+
+        One core of an EPYC with 160 views of 64 px: 0.64 of a matrix product's speed at once and 0.76 in 32s; with 32
+        views of 224 px 0.81 at once and 0.91 in 16s.
+        """
+        if self.device.type != "cpu":
+            return max(count, 1)
+        return 32 if self.side_px < 96 else 16
+
+    def _embed(self, views: Float[Tensor, "n 3 s s"]) -> Embeddings:
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"):
+            features, taps = self.network.backbone.exits(views)
+            top, exits = self.network.projector(features), self.frozen_exits(taps)
         return Embeddings(F.normalize(top.float(), dim=-1), F.normalize(exits.float(), dim=-1))
 
     @torch.inference_mode()

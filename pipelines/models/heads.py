@@ -1,9 +1,12 @@
-"""Projectors and predictors: small MLPs with batch norm, as MoCo v3 and SimSiam define them."""
+"""Projectors and predictors of the frameworks: small MLPs, most with batch norm."""
 
 from collections.abc import Sequence
 from itertools import pairwise
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
 
 
 def mlp(widths: Sequence[int], *, end_norm: bool, end_bias: bool = False) -> nn.Sequential:
@@ -39,3 +42,67 @@ def simsiam_projector(num_features: int, dim: int) -> nn.Sequential:
 def simsiam_predictor(dim: int, hidden: int) -> nn.Sequential:
     """Chen & He 2021, sec. 3: a bottleneck (2048 -> 512 -> 2048) whose output layer has a bias and no batch norm."""
     return mlp([dim, hidden, dim], end_norm=False, end_bias=True)
+
+
+def moco_v1_head(num_features: int, dim: int) -> nn.Module:
+    """He et al. 2020, sec. 3.3: one linear layer (128 out)."""
+    return nn.Linear(num_features, dim)
+
+
+def moco_v2_head(num_features: int, hidden: int, dim: int) -> nn.Sequential:
+    """Chen et al. 2020b: two layers (2048 hidden, 128 out), no batch norm."""
+    return nn.Sequential(nn.Linear(num_features, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, dim))
+
+
+def simclr_projector(num_features: int, hidden: int, dim: int) -> nn.Sequential:
+    """Chen et al. 2020a, sec. 2.1: two layers (2048 hidden, 128 out); the released code ends in batch norm."""
+    return mlp([num_features, hidden, dim], end_norm=True)
+
+
+def byol_head(num_features: int, hidden: int, dim: int) -> nn.Sequential:
+    """Grill et al. 2020, sec. 3.3: two layers (4096 hidden, 256 out), projector and predictor alike."""
+    return mlp([num_features, hidden, dim], end_norm=False)
+
+
+def swav_projector(num_features: int, hidden: int, dim: int) -> nn.Sequential:
+    """Caron et al. 2020, appendix A: two layers (2048 hidden, 128 out)."""
+    return mlp([num_features, hidden, dim], end_norm=False, end_bias=True)
+
+
+def expander(num_features: int, hidden: int, dim: int) -> nn.Sequential:
+    """Of VICReg (Bardes et al. 2022, sec. 4.2) and Barlow Twins (Zbontar et al. 2021, sec. 2.2): three wide layers."""
+    return mlp([num_features, hidden, hidden, dim], end_norm=False)
+
+
+class UnitPrototypes(nn.Module):
+    """Products with `num` vectors of length 1, whatever the length of the weights that are trained.
+
+    A weight-normed linear layer whose lengths are held at 1, as DINO's last layer.
+    """
+
+    def __init__(self, dim: int, num: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num, dim))
+        nn.init.trunc_normal_(self.weight, std=0.02)
+
+    def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
+        return F.linear(x, F.normalize(self.weight, dim=1))
+
+
+class DINOHead(nn.Module):
+    """Caron et al. 2021, appendix C: three layers with GELU and no batch norm down to a bottleneck, length 1, and
+    `UnitPrototypes` (2048 hidden, 256 in the bottleneck, 65 536 out)."""
+
+    def __init__(self, num_features: int, hidden: int, bottleneck: int, dim: int) -> None:
+        super().__init__()
+        layers = [nn.Linear(num_features, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, bottleneck)]
+        for layer in layers:
+            nn.init.trunc_normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
+        self.mlp = nn.Sequential(layers[0], nn.GELU(), layers[1], nn.GELU(), layers[2])
+        self.last = UnitPrototypes(bottleneck, dim)
+
+    def forward(self, x: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n b"], Float[Tensor, "n k"]]:
+        """The bottleneck, of length 1, and the logits."""
+        z = F.normalize(self.mlp(x), dim=1)
+        return z, self.last(z)

@@ -24,10 +24,16 @@ class VisionTransformer(Backbone):
         return self.trunk.forward_head(self.trunk.forward_features(x), pre_logits=True)
 
     def exits(self, x: Float[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n d"], list[Float[Tensor, "n _"]]]:
-        prefix = self.trunk.num_prefix_tokens > 0
-        last, blocks = self.trunk.forward_intermediates(x, return_prefix_tokens=prefix, output_fmt="NLC")
-        taps = [block[1][:, 0] if prefix else block.mean(dim=1) for block in blocks]
-        return self.trunk.forward_head(last, pre_logits=True), taps
+        """As `forward`, block by block. The taps are copies: a slice would keep every block's whole output alive, and
+        memory that is used again stays in the processor's cache."""
+        trunk, has_class = self.trunk, self.trunk.num_prefix_tokens > 0
+        taps: list[Float[Tensor, "n _"]] = []
+        rows = x if len(x) else x.new_zeros(1, *x.shape[1:])  # timm's positions for any side need a row
+        x = trunk.norm_pre(trunk.patch_drop(trunk._pos_embed(trunk.patch_embed(rows))[: len(x)]))
+        for block in trunk.blocks:
+            x = block(x)
+            taps.append(x[:, 0].clone() if has_class else x.mean(dim=1))
+        return trunk.forward_head(trunk.norm(x), pre_logits=True), taps
 
     def tokens(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n t d"]:
         return self.trunk.forward_features(x)[:, self.trunk.num_prefix_tokens :]

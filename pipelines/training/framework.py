@@ -1,15 +1,44 @@
-"""The one face that the loop sees of whatever is trained: two batches of views in, a loss out."""
+"""The one face that loop, selection and accumulation see of whatever is trained: views in, rows' losses out.
+
+A loss is computed in three moves, so that each can be done where and as often as it costs least: `encode` runs the
+backbone on one view (in micro-batches, when memory is short), `project` runs the heads on a whole batch, and
+`pair_losses` or `loss_of` compares views. Selecting hard views repeats the third move only.
+"""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from viewkit.pipelines.losses.weighted_mean import weighted_mean
 from viewkit.pipelines.models.backbone import Backbone
 from viewkit.pipelines.training.optimisers import parameter_groups
+
+Encoded = tuple[Tensor, ...]
+"""What a backbone gives of one view of every row: tensors whose first axis is the rows, features [n d] first."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What the heads give of one view of every row.
+
+    query: the side that learns (a prediction, a student's logits); key: the side it is compared with (a momentum
+    encoder's projection, a teacher's logits); None where a method does not compute it for this view. z: the
+    projection, or what comes closest, for watching its spread.
+    """
+
+    z: Float[Tensor, "n _d"] | None
+    query: Float[Tensor, "n _q"] | None
+    key: Float[Tensor, "n _k"] | None
+
+
+Merge = Callable[[Sequence[Outputs]], Sequence[Outputs]]
+"""Makes one view of the m views of each side before they are compared (Fea_avg, DSF: `multi_view.merge_sides`)."""
 
 
 class Framework(nn.Module, ABC):
@@ -18,31 +47,88 @@ class Framework(nn.Module, ABC):
     All state that a resumed run needs is parameters, buffers and `step`, the number of finished steps.
     """
 
+    per_row: ClassVar[bool] = True
+    """Whether the loss is a mean over rows, so that rows can be weighted and a pair judged by its own loss."""
+
     def __init__(self) -> None:
         super().__init__()
         self.step = 0
-        self.outputs: Tensor | None = None
+        self.merge: Merge | None = None
+        self.compare: "Compare" = average_losses
+        self.watched: Tensor | None = None
+        self.features: Tensor | None = None
 
     @property
     @abstractmethod
     def encoder(self) -> Backbone:
         """What is trained for: the backbone that is kept."""
 
+    def roles(self, num_views: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Which views of a row pass through the learning network, and which through the target network."""
+        return range(num_views), range(num_views)
+
+    def encode(self, views: Float[Tensor, "n 3 s s"]) -> Encoded:
+        """The learning backbone on one view."""
+        return (self.encoder(views),)
+
+    def encode_target(self, views: Float[Tensor, "n 3 s s"]) -> Encoded | None:
+        """The target network's backbone on one view, without gradient; None for methods without such a network."""
+        return None
+
     @abstractmethod
+    def project(self, encoded: Encoded | None, target: Encoded | None) -> Outputs:
+        """The heads on one view of the whole batch; each argument is None where `roles` leaves this view out."""
+
+    @abstractmethod
+    def pair_losses(self, one: Outputs, other: Outputs) -> Float[Tensor, " n"]:
+        """Loss of every row for the pair (one, other), both directions where the method is symmetric.
+
+        Methods whose loss is no mean over rows (`per_row` is False) raise `TypeError`.
+        """
+
+    def loss_of(self, outputs: Sequence[Outputs], weights: Float[Tensor, " n"] | None) -> Float[Tensor, ""]:
+        """Mean over rows of weight x loss, the loss of a row's views by `compare`."""
+        return weighted_mean(self.compare(self, outputs), weights)
+
     def loss(
         self,
-        views1: Float[Tensor, "n 3 s s"],
-        views2: Float[Tensor, "n 3 s s"],
+        views: Sequence[Tensor],
+        weights: Float[Tensor, " n"] | None = None,
+        targets: Sequence[Encoded | None] | None = None,
+    ) -> Float[Tensor, ""]:
+        """The loss of a batch. views: view j of every row, [n 3 s s] each; weights: one a row, they sum to n.
+
+        targets: what `encode_target` gives of the views that have that role, where it is known already.
+        """
+        learning, aims = self.roles(len(views))
+        encoded = [self.encode(view) if j in learning else None for j, view in enumerate(views)]
+        if targets is None:
+            with torch.no_grad():
+                targets = [self.encode_target(view) if j in aims else None for j, view in enumerate(views)]
+        return self.loss_of_encoded(encoded, targets, weights)
+
+    def loss_of_encoded(
+        self,
+        encoded: Sequence[Encoded | None],
+        targets: Sequence[Encoded | None],
         weights: Float[Tensor, " n"] | None = None,
     ) -> Float[Tensor, ""]:
-        """The mean loss of the pairs (views1[i], views2[i]); `weights` multiply the rows' losses and sum to n.
+        """The loss when the backbones have run already."""
+        outputs = [self.project(own, target) for own, target in zip(encoded, targets, strict=True)]
+        self.watch(outputs, encoded)
+        return self.loss_of(outputs if self.merge is None else self.merge(outputs), weights)
 
-        Sets `outputs` to what `spread` looks at.
-        """
+    def watch(self, outputs: Iterable[Outputs], encoded: Iterable[Encoded | None]) -> None:
+        """Keep what `spread` and the online measures look at: the first view's projection and features."""
+        self.watched = next((each.z.detach() for each in outputs if each.z is not None), None)
+        self.features = next((each[0].detach() for each in encoded if each is not None), None)
 
     def groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Parameter groups for the optimiser."""
         return parameter_groups(self, weight_decay=weight_decay)
+
+    def before_update(self) -> None:
+        """Called between the gradients and the optimiser's step, e.g. to hold a layer still for an epoch."""
 
     def after_step(self) -> None:
         """Called once after every step of the optimiser; `step` counts it already."""
@@ -53,11 +139,22 @@ class Framework(nn.Module, ABC):
 
     @torch.no_grad()
     def spread(self) -> float:
-        """Standard deviation of the last outputs, normalised, averaged over dimensions, times sqrt(d).
+        """Standard deviation of the last projections, normalised, averaged over dimensions, times sqrt(d).
 
         1 where outputs fill the sphere evenly, 0 where all are equal (Chen & He 2021, sec. 4.1).
         """
-        if self.outputs is None:
+        if self.watched is None:
             return float("nan")
-        z = F.normalize(self.outputs.float(), dim=1)
+        z = F.normalize(self.watched.float(), dim=1)
         return float(z.std(dim=0, correction=0).mean() * z.shape[1] ** 0.5)
+
+
+Compare = Callable[[Framework, Sequence[Outputs]], Float[Tensor, " n"]]
+"""Loss of every row from its 2 m views, m of each side: the first half of the outputs against the second."""
+
+
+def average_losses(framework: Framework, outputs: Sequence[Outputs]) -> Float[Tensor, " n"]:
+    """Loss_avg: the mean over the m x m pairs of the two sides (Jeon et al. 2026, Alg. 1)."""
+    half = len(outputs) // 2
+    pairs = [(one, other) for one in outputs[:half] for other in outputs[half:]]
+    return torch.stack([framework.pair_losses(one, other) for one, other in pairs]).mean(dim=0)

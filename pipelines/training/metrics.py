@@ -22,6 +22,9 @@ class MetricsLog:
         with explained(self.path), open(self.path, "ab") as file:
             file.write(_render(line))
 
+    def close(self) -> None:
+        """Nothing is kept open between lines."""
+
 
 def read_metrics(path: Path) -> list[dict[str, Number]]:
     """Lines of a metrics.jsonl, oldest first; a torn last line is left out."""

@@ -1,10 +1,65 @@
 """The weighted kNN probe: do neighbours in feature space share a class? (Wu et al. 2018, sec. 3.4)."""
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from viewkit.pipelines.training.features import labelled_features
+from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.neighbours import vote
+from viewkit.pipelines.training.samples import SampleReader
+from viewkit.pipelines.views.policy import Policy
+from viewkit.shards.column import Column
+from viewkit.shards.errors import ConfigError
+
+NEIGHBOURS = 20
+
+
+@dataclass(frozen=True)
+class KnnProbe:
+    """Top-1 of the kNN probe on the training images, each one left out of its own vote, by the backbone as it is."""
+
+    images: Column
+    reader: SampleReader
+    policy: Policy
+    device: str
+
+    @cached_property
+    def labelled(self) -> bool:
+        """Whether the images have labels; judged by the first row."""
+        return self.images.num_rows > 0 and "cls" in self.images.fields(0)
+
+    def check(self, option: str, value: int) -> None:
+        """`ConfigError` naming the option when there are no labels."""
+        if not self.labelled:
+            raise ConfigError(
+                f"{option} is {value} and the images have no labels; leave the option out, or pack them with "
+                "'--labels folders' or from tars that hold .cls members"
+            )
+
+    @torch.inference_mode()
+    def __call__(self, framework: Framework) -> dict[str, float]:
+        """{knn_top1: share}, or nothing when an image has no label. Leaves the framework in evaluation mode."""
+        if not self.labelled:
+            return {}
+        framework.eval()
+        found = labelled_features(
+            lambda views: framework.encoder(views).float(),
+            self.images,
+            self.reader,
+            side_px=self.policy.side_px,
+            mean=self.policy.mean,
+            std=self.policy.std,
+            device=self.device,
+        )
+        if found is None:
+            return {}
+        features, labels = found
+        predicted = knn_predict(features, labels, features, k=NEIGHBOURS, leave_one_out=True)
+        return {"knn_top1": top1(predicted, labels)}
 
 
 def knn_predict(

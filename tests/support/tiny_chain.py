@@ -22,6 +22,9 @@ from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.stage import PackStage
+from viewkit.pipelines.quality.component_stage import QualityComponentStage
+from viewkit.pipelines.quality.config import QualityConfig
+from viewkit.pipelines.quality.stage import QualityStage
 from viewkit.pipelines.runner import run_stage
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
@@ -59,9 +62,9 @@ class Job:
 
 
 def jobs(source: Path) -> dict[str, Job]:
-    """Every stage of the chain up to `score`, in order, by the folder it writes."""
+    """Every stage of the chain up to `quality`, in order, by the folder it writes."""
     estimator = EstimatorConfig(preset="pico-32", epochs=1, warmup_epochs=0, batch_size=8, hidden=32, dim=16)
-    generate = GenerateConfig(sample=20)
+    generate, quality = GenerateConfig(sample=20), QualityConfig(sign="+", sample=20)
     steps = [
         Job(PackStage(str(source)), PackConfig(labels="folders", rows_per_shard=7)),
         Job(
@@ -72,6 +75,8 @@ def jobs(source: Path) -> dict[str, Job]:
         Job(GenerateStage(), generate),
         Job(HistogramsStage(), HistogramsConfig(images=IMAGES, negatives=7)),
         Job(ScoreStage(), ScoreConfig(rounds=2)),
+        Job(QualityComponentStage(), quality),
+        Job(QualityStage(), quality),
     ]
     return {job.stage.writes: job for job in steps}
 

@@ -9,7 +9,7 @@ from viewkit.pipelines.losses.negative_cosine import symmetric_negative_cosine
 from viewkit.pipelines.models.backbone import Backbone
 from viewkit.pipelines.models.heads import simsiam_predictor, simsiam_projector
 from viewkit.pipelines.models.initial import seeded_weights
-from viewkit.pipelines.training.framework import Framework
+from viewkit.pipelines.training.framework import Encoded, Framework, Outputs
 from viewkit.pipelines.training.optimisers import parameter_groups
 
 
@@ -30,15 +30,14 @@ class SimSiam(Framework):
     def encoder(self) -> Backbone:
         return self.backbone
 
-    def loss(
-        self,
-        views1: Float[Tensor, "n 3 s s"],
-        views2: Float[Tensor, "n 3 s s"],
-        weights: Float[Tensor, " n"] | None = None,
-    ) -> Float[Tensor, ""]:
-        z1, z2 = self.projector(self.backbone(views1)), self.projector(self.backbone(views2))
-        self.outputs = z1.detach()
-        return symmetric_negative_cosine(self.predictor(z1), self.predictor(z2), z1, z2, weights=weights)
+    def project(self, encoded: Encoded | None, target: Encoded | None) -> Outputs:
+        assert encoded is not None
+        z = self.projector(encoded[0])
+        return Outputs(z=z, query=self.predictor(z), key=z.detach())
+
+    def pair_losses(self, one: Outputs, other: Outputs) -> Float[Tensor, " n"]:
+        assert one.query is not None and other.query is not None and one.key is not None and other.key is not None
+        return symmetric_negative_cosine(one.query, other.query, one.key, other.key)
 
     def groups(self, weight_decay: float) -> list[dict[str, Any]]:
         return [

@@ -118,3 +118,26 @@ def test_position_codes_are_sines_and_cosines_of_column_and_row():
 def test_an_impossible_backbone_is_a_config_error(name, side_px, message):
     with pytest.raises(ConfigError, match=message):
         create_backbone(name, side_px)
+
+
+@pytest.mark.parametrize("start", ["moco_v3", "timm"])
+@torch.inference_mode()
+def test_a_vit_takes_views_of_other_sides_by_interpolated_positions(start):
+    backbone = create_backbone("vit_pico_patch8", 32, start=start).eval()
+    small, large = torch.randn(2, 3, 16, 16), torch.randn(2, 3, 48, 32)
+    assert backbone(small).shape == backbone(large).shape == (2, 128)
+    assert backbone.tokens(small).shape == (2, 4, 128) and backbone.tokens(large).shape == (2, 24, 128)
+    features, taps = backbone.exits(small)
+    torch.testing.assert_close(features, backbone(small))
+    assert len(taps) == 6
+
+
+@torch.inference_mode()
+def test_taking_other_sides_changes_no_bit_at_a_vits_own_side():
+    from timm.models.vision_transformer import VisionTransformer
+
+    backbone = create_backbone("vit_pico_patch8", 32).eval()
+    fixed = VisionTransformer(img_size=32, num_classes=0, patch_size=8, embed_dim=128, depth=6, num_heads=4).eval()
+    fixed.load_state_dict(backbone.trunk.state_dict())
+    x = torch.randn(2, 3, 32, 32)
+    assert torch.equal(backbone(x), fixed(x))

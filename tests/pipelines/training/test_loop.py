@@ -7,11 +7,12 @@ from torch import nn
 from viewkit.pipelines.losses.info_nce import symmetric_info_nce
 from viewkit.pipelines.stage import Run
 from viewkit.pipelines.training import loop
-from viewkit.pipelines.training.framework import Framework
-from viewkit.pipelines.training.loop import CHECKPOINT, METRICS, Schedule, train
+from viewkit.pipelines.training.framework import Framework, Outputs
+from viewkit.pipelines.training.loop import CHECKPOINT, METRICS, Schedule, Watching, train
 from viewkit.pipelines.training.metrics import MetricsLog, read_metrics
 from viewkit.pipelines.training.optimisers import create_optimiser
-from viewkit.pipelines.training.pairs import PairBatch
+from viewkit.pipelines.training.pairs import ViewBatch
+from viewkit.pipelines.training.step import Stepper
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, RefusedError
 
@@ -31,13 +32,18 @@ class Toy(Framework):
     def encoder(self):
         raise NotImplementedError
 
-    def loss(self, views1, views2, weights=None):
-        q1, q2 = self.network(views1), self.network(views2)
-        self.outputs = torch.ones_like(q1) if self.spoil == "collapse" else q1.detach()
-        loss = symmetric_info_nce(q1, q2, q1.detach(), q2.detach(), 0.2, weights=weights)
+    def encode(self, views):
+        return (self.network(views),)
+
+    def project(self, encoded, target):
+        q = encoded[0]
+        return Outputs(z=torch.ones_like(q) if self.spoil == "collapse" else q, query=q, key=q.detach())
+
+    def pair_losses(self, one, other):
         if self.spoil == "kill" and self.step == 23:
             raise KeyboardInterrupt
-        return loss * float("nan") if self.spoil == "nan" and self.step >= 12 else loss
+        losses = symmetric_info_nce(one.query, other.query, one.key, other.key, 0.2)
+        return losses * float("nan") if self.spoil == "nan" and self.step >= 12 else losses
 
 
 class Batches:
@@ -47,16 +53,16 @@ class Batches:
         for step in range(start_step, 7):
             generator = torch.Generator().manual_seed(100 * epoch + step)
             views1, views2 = torch.randn(2, 6, 3, 2, 2, generator=generator)
-            yield PairBatch(views1, views2, None, {"missing_views": step % 2}, wait_s=0.0, render_s=0.0)
+            yield ViewBatch((views1, views2), None, {"missing_views": step % 2}, wait_s=0.0, render_s=0.0)
 
 
-def train_toy(folder, spoil=None, steps=40, owner=None, **options):
+def train_toy(folder, spoil=None, steps=40, owner=None, precision="fp32", **options):
     folder.mkdir(exist_ok=True)
     toy = Toy(spoil)
     run = Run(dataset=Dataset(folder), folder=folder, stage="pretrain")
-    schedule = Schedule(steps=steps, warmup_steps=5, peak_lr=0.05)
+    schedule = Schedule(steps=steps, warmup_steps=5, peak_lr=0.05, precision=precision)
     optimiser = create_optimiser("adamw", toy.groups(0.1))
-    last = train(toy, optimiser, Batches(), schedule, run, owner or {"name": "toy"}, **options)
+    last = train(toy, optimiser, Batches(), schedule, run, owner or {"name": "toy"}, watching=Watching(**options))
     return toy, last
 
 
@@ -64,13 +70,13 @@ def timeless(path):
     return [{name: value for name, value in line.items() if name not in TIMES} for line in read_metrics(path)]
 
 
-@pytest.mark.parametrize("checkpoint_s", [0.0, 1e9])
-def test_a_killed_and_resumed_training_equals_an_undisturbed_one_bit_by_bit(tmp_path, checkpoint_s):
-    whole, _ = train_toy(tmp_path / "whole")
+@pytest.mark.parametrize(("checkpoint_s", "precision"), [(0.0, "fp32"), (1e9, "fp32"), (0.0, "fp16")])
+def test_a_killed_and_resumed_training_equals_an_undisturbed_one_bit_by_bit(tmp_path, checkpoint_s, precision):
+    whole, _ = train_toy(tmp_path / "whole", precision=precision)
     with pytest.raises(KeyboardInterrupt):
-        train_toy(tmp_path / "killed", spoil="kill", checkpoint_s=checkpoint_s)
+        train_toy(tmp_path / "killed", spoil="kill", checkpoint_s=checkpoint_s, precision=precision)
     assert (tmp_path / "killed" / CHECKPOINT).is_file() == (checkpoint_s == 0)
-    resumed, _ = train_toy(tmp_path / "killed")
+    resumed, _ = train_toy(tmp_path / "killed", precision=precision)
     assert timeless(tmp_path / "killed" / METRICS) == timeless(tmp_path / "whole" / METRICS)
     for ours, theirs in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
         assert torch.equal(ours, theirs)
@@ -115,9 +121,9 @@ def test_the_checkpoint_of_another_training_is_refused(tmp_path):
 
 def test_the_spread_is_one_on_the_sphere_and_zero_at_a_point():
     toy = Toy()
-    toy.outputs = torch.randn(4000, 16, generator=torch.Generator().manual_seed(0))
+    toy.watched = torch.randn(4000, 16, generator=torch.Generator().manual_seed(0))
     assert toy.spread() == pytest.approx(1, abs=0.02)
-    toy.outputs = torch.ones(8, 16)
+    toy.watched = torch.ones(8, 16)
     assert toy.spread() == pytest.approx(0, abs=1e-6)
 
 
@@ -137,5 +143,42 @@ def test_bf16_is_autocast_of_the_loss_alone(tmp_path):
     optimiser = create_optimiser("sgd", toy.groups(0.0))
     batch = next(Batches().epoch(0))
     schedule = Schedule(steps=10, warmup_steps=0, peak_lr=0.1, precision="bf16")
-    assert loop.train_step(toy, optimiser, batch, schedule, "cpu").dtype == torch.float32
+    assert loop.train_step(toy, optimiser, batch, schedule, Stepper.make("cpu", "bf16")).dtype == torch.float32
     assert seen == [torch.bfloat16] * 2 and toy.network[1].weight.dtype == torch.float32
+
+
+def test_a_probe_is_asked_at_its_steps_whether_resumed_or_not(tmp_path):
+    def probe(toy):
+        toy.eval()
+        return {"knn_top1": toy.step / 100}
+
+    whole, _ = train_toy(tmp_path / "whole", probe=probe, probe_steps=7)
+    with pytest.raises(KeyboardInterrupt):
+        train_toy(tmp_path / "killed", spoil="kill", checkpoint_s=0.0, probe=probe, probe_steps=7)
+    train_toy(tmp_path / "killed", probe=probe, probe_steps=7)
+    lines = timeless(tmp_path / "whole" / METRICS)
+    assert [line["step"] for line in lines] == [7, 10, 14, 20, 21, 28, 30, 35, 40]
+    assert [line.get("knn_top1") for line in lines] == [0.07, None, 0.14, None, 0.21, 0.28, None, 0.35, None]
+    assert timeless(tmp_path / "killed" / METRICS) == lines and whole.training
+
+
+def test_tensorboard_gets_the_numbers_of_metrics_jsonl(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train_toy(tmp_path, tensorboard=True)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    written = {point.step: point.value for point in events.Scalars("loss")}
+    assert written == pytest.approx({line["step"]: line["loss"] for line in read_metrics(tmp_path / METRICS)})
+
+
+def test_weight_decay_goes_along_half_a_cosine_where_it_is_told_to():
+    toy = Toy()
+    optimiser = create_optimiser("sgd", toy.groups(0.04))
+    batch = next(Batches().epoch(0))
+    schedule = Schedule(steps=10, warmup_steps=0, peak_lr=0.1, weight_decay=(0.04, 0.4))
+    toy.step = 5
+    loop.train_step(toy, optimiser, batch, schedule, Stepper.make("cpu"))
+    decays = [group["weight_decay"] for group in optimiser.param_groups]
+    assert decays == [pytest.approx(0.22), 0.0]
+    assert schedule.decay(0) == pytest.approx(0.04) and schedule.decay(10) == pytest.approx(0.4)

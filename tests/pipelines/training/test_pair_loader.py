@@ -1,11 +1,23 @@
 import shutil
 
+import numpy as np
 import pytest
+import torch
+from small_datasets import CPU
 from tiny_chain import make, photographs
 
+from viewkit.pipelines.losses.quality_weights import quality_weights
+from viewkit.pipelines.quality.component_stage import QualityComponentStage
+from viewkit.pipelines.quality.config import QualityConfig
+from viewkit.pipelines.quality.stage import QualityStage
+from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.score.config import RescoreConfig, ScoreConfig
+from viewkit.pipelines.score.rescore import RescoreStage
+from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.pipelines.training.pair_loader import load_pairs
+from viewkit.shards.codecs import decode_npy
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import DataError
+from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Row
 from viewkit.shards.writer import ShardWriter
 
@@ -19,7 +31,9 @@ def dataset(tmp_path_factory):
     return made
 
 
-@pytest.mark.parametrize("options", [{}, {"select": "vs2fi"}, {"alpha": 1.0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"select": "vs2fi"}, {"select": "stored"}, {"alpha": 1.0}, {"alpha": 1.0, "generated": "both"}]
+)
 def test_ranks_share_the_batches_of_one_process(dataset, options):
     (whole,) = [batch.views1 for batch in load_pairs(dataset, **{**OPTIONS, "batch_size": 24}, **options).epoch(0)]
     parts = [
@@ -48,3 +62,62 @@ def test_a_missing_column_names_the_command_that_makes_it(dataset, tmp_path):
     shutil.copytree(dataset.path / "images", tmp_path / "data" / "images")
     with pytest.raises(DataError, match="has no column 'pairs'; make it with 'viewkit score"):
         load_pairs(Dataset(tmp_path / "data"), **OPTIONS, select="vs2fi")
+
+
+@pytest.fixture(scope="module")
+def rated(dataset, tmp_path_factory):
+    """Two views a round, one of the original and one of the generated image, and the quality of every pair."""
+    copy = Dataset(shutil.copytree(dataset.path, tmp_path_factory.mktemp("rated") / "data"))
+    for name in ("pairs", "quality", "quality_component"):
+        shutil.rmtree(copy.path / name, ignore_errors=True)
+    run_stage(ScoreStage(), ScoreConfig(rounds=2, num_views=2, candidates="mixed"), copy, CPU)
+    for stage in (QualityComponentStage(), QualityStage()):
+        run_stage(stage, QualityConfig(sign="+", sample=20), copy, CPU)
+    return copy
+
+
+@pytest.mark.parametrize("select", ["stored", "vs2fi"])
+def test_batches_carry_the_quality_of_their_pairs(rated, select):
+    """With one pair a round there is no choice: in epoch 1 every row has the quality of round 1."""
+    source = load_pairs(rated, **OPTIONS, select=select, weights="quality")
+    batches = list(source.epoch(1))
+    column = rated.column("quality")
+    stored = [decode_npy(column.fields(place)["quality.npy"])[1, 0] for place in range(column.num_rows)]
+    found = torch.cat([batch.quality for batch in batches])
+    assert found.dtype == torch.float32 and np.isin(found.numpy(), np.float32(stored)).all()
+    assert len(found) == 24 and sorted(found.tolist()) == sorted(map(float, stored))
+    assert sum(batch.counts["missing_quality"] for batch in batches) == 0
+    assert quality_weights(batches[0].quality).sum().item() == pytest.approx(8)
+    assert next(load_pairs(rated, **OPTIONS, select=select).epoch(1)).quality is None
+
+
+def test_rescored_pairs_have_the_quality_of_the_pairs_they_were_made_of(rated):
+    run_stage(RescoreStage(), RescoreConfig(gamma=0.1), rated, CPU)
+    options = {**OPTIONS, "select": "stored", "weights": "quality"}
+    ours, theirs = (next(load_pairs(rated, **options, pairs=name).epoch(0)) for name in ("pairs_rescored", "pairs"))
+    assert torch.equal(ours.quality, theirs.quality) and torch.equal(ours.views1, theirs.views1)
+
+
+def test_a_quality_of_other_pairs_is_refused(rated, dataset, tmp_path):
+    """Pairs rescored from others, and pairs that were scored anew under the same name."""
+    copy = Dataset(shutil.copytree(rated.path, tmp_path / "data"))
+    shutil.move(copy.path / "pairs", tmp_path / "own")
+    shutil.copytree(dataset.path / "pairs", copy.path / "pairs")
+    run_stage(RescoreStage(column="others"), RescoreConfig(), copy, CPU)
+    shutil.rmtree(copy.path / "pairs")
+    shutil.copytree(tmp_path / "own", copy.path / "pairs")
+    with pytest.raises(DataError, match="it rates other pairs than those in column 'others'; delete"):
+        load_pairs(copy, **OPTIONS, select="stored", pairs="others", weights="quality")
+    shutil.rmtree(copy.path / "pairs")
+    shutil.copytree(dataset.path / "pairs", copy.path / "pairs")
+    with pytest.raises(DataError, match="it was made from another 'pairs' than the one that is there now"):
+        load_pairs(Dataset(copy.path), **OPTIONS, select="stored", weights="quality")
+
+
+def test_quality_needs_stored_pairs_and_its_column(dataset, tmp_path):
+    with pytest.raises(ConfigError, match="quality is known of stored pairs only; set --select stored or vs2fi"):
+        load_pairs(dataset, **OPTIONS, weights="quality")
+    copy = Dataset(shutil.copytree(dataset.path, tmp_path / "data"))
+    shutil.rmtree(copy.path / "quality", ignore_errors=True)
+    with pytest.raises(DataError, match="has no column 'quality'"):
+        load_pairs(copy, **OPTIONS, select="stored", weights="quality")

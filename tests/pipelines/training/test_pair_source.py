@@ -6,10 +6,14 @@ from vs2fi_world import make_genview, make_images
 from viewkit.pipelines.training.features import centre_squares
 from viewkit.pipelines.training.pairs import SOURCE, PairSource, RandomPairs
 from viewkit.pipelines.training.samples import Sample, SampleReader
+from viewkit.pipelines.training.scene import scene_of
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import column
 from viewkit.pipelines.views.render import render
+from viewkit.shards.codecs import encode_png
 from viewkit.shards.loader import Loader
+from viewkit.shards.row import Row
+from viewkit.shards.view_fields import fields_of_views
 
 POLICY = load_policy("moco_v3").with_side(32)
 MISSING = ("row0003", "row0011")
@@ -61,6 +65,30 @@ def test_alpha_is_the_share_of_rows_with_exactly_one_generated_view(dataset):
     assert sources[:, 0].mean() == pytest.approx(sources[:, 1].mean(), abs=0.05)
 
 
+def test_both_views_come_from_the_generated_image_in_the_rows_that_have_one_otherwise(dataset):
+    _, samples = samples_of(dataset)
+    options = {"seed": 0, "stage": "pretrain", "alpha": 0.6}
+    one = RandomPairs(POLICY, **options)(samples, 3).recipes
+    both = RandomPairs(POLICY, **options, generated="both")(samples, 3)
+    drawn = one[:, :, SOURCE].any(axis=1)
+    lacking = np.array([sample.key in MISSING for sample in samples])
+    assert np.array_equal(both.recipes[:, :, SOURCE].sum(axis=1), 2 * drawn)
+    assert np.array_equal(both.recipes[~drawn & ~lacking], one[~drawn & ~lacking])
+    assert drawn.any() and not drawn.all() and both.counts["missing_views"] in (0, 2, 4)
+    every = RandomPairs(POLICY, **{**options, "alpha": 1.0}, generated="both")(samples, 3)
+    assert every.counts == {"missing_views": 2 * len(MISSING)}
+
+
+def test_both_views_of_the_generated_image_are_those_a_plain_pair_of_it_has(dataset):
+    _, samples = samples_of(dataset)
+    options = {"seed": 0, "stage": "pretrain"}
+    both = RandomPairs(POLICY, **options, alpha=1.0, generated="both")(samples, 3).recipes
+    swapped = [Sample(s.key, s.image if s.generated is None else s.generated) for s in samples]
+    plain = RandomPairs(POLICY, **options)(swapped, 3).recipes
+    plain[:, :, SOURCE] = both[:, :, SOURCE]
+    assert np.array_equal(both, plain)
+
+
 def test_rows_without_a_generated_image_use_the_original_and_are_counted(dataset):
     _, samples = samples_of(dataset)
     choice = RandomPairs(POLICY, seed=0, stage="pretrain", alpha=1.0)(samples, 0)
@@ -73,7 +101,7 @@ def test_generated_views_are_cut_from_the_generated_image(dataset):
     loader, samples = samples_of(dataset)
     source = PairSource(loader, RandomPairs(POLICY, seed=0, stage="x", alpha=1.0), POLICY, "cpu")
     choice = source.choose(samples, 0)
-    views = torch.stack(source.render(samples, choice), dim=1)
+    views = torch.stack(scene_of(samples, choice.recipes, POLICY, "cpu").render(), dim=1)
     for row in (0, 1, 2):
         for view in (0, 1):
             image = samples[row].generated if choice.recipes[row, view, SOURCE] else samples[row].image
@@ -95,3 +123,14 @@ def test_centre_squares_are_the_largest_centred_ones():
     recipes = centre_squares([Sample("a", image)], 4)
     view = render([image], recipes, [0], side_px=4, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     torch.testing.assert_close(view[0], image[1:5].permute(2, 0, 1).float() / 255)
+
+
+def test_several_generated_views_of_an_image_are_taken_in_turn():
+    pictures = [encode_png(np.full((4, 4, 3), value, np.uint8)) for value in (10, 20, 30)]
+    genview = {**fields_of_views([{"png": content} for content in pictures]), "json": b"{}"}
+    reader = SampleReader()
+    rows = [Row(f"k{n}", {"png": pictures[0]}, {"genview": genview}) for n in range(20)]
+    turns = [[int(reader(row, epoch).generated[0, 0, 0]) for epoch in range(6)] for row in rows]
+    assert all(sorted(turn[:3]) == [10, 20, 30] and turn[3:] == turn[:3] for turn in turns)
+    assert {turn[0] for turn in turns} == {10, 20, 30}
+    assert {int(reader(row).generated[0, 0, 0]) for row in rows} == {10}

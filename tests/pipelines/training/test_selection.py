@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -6,10 +7,10 @@ import torch
 
 from viewkit.pipelines.training.pairs import SOURCE, RandomPairs
 from viewkit.pipelines.training.samples import Sample
-from viewkit.pipelines.training.selection import Vs2fiPairs
+from viewkit.pipelines.training.selection import StoredPairs, Vs2fiPairs
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import column, neutral_recipes
-from viewkit.shards.errors import DataError
+from viewkit.shards.errors import ConfigError, DataError
 
 POLICY = load_policy("moco_v3").with_side(32)
 ROUNDS, VIEWS, EXITS = 2, 5, 6
@@ -103,3 +104,74 @@ def test_scores_that_do_not_fit_the_recipes_name_the_row():
     rows[1] = Sample("row1", rows[1].image, None, rows[1].recipes, rows[1].scores[:, :3])
     with pytest.raises(DataError, match=r"row row1 has scores of shape \(2, 3, 9\)"):
         chooser()(rows, 0)
+
+
+def stored(quality=False, **options):
+    return StoredPairs(RandomPairs(POLICY, seed=0, stage="pretrain", **options), quality=quality)
+
+
+def test_stored_pairs_are_drawn_without_any_filter():
+    rows = samples(6)
+    drawn = [set() for _ in rows]
+    for epoch in range(0, 400, 2):
+        for row, pair in enumerate(views_of(stored()(rows, epoch).recipes, 0)):
+            drawn[row].add(tuple(pair))
+    everything = {*PAIRS, *((b, a) for a, b in PAIRS)}
+    assert drawn == [everything] * len(rows)
+
+
+def test_alpha_turns_both_views_of_a_stored_pair_where_both_are_asked_for():
+    rows = samples(40, generated=True)
+    one, both = (stored(alpha=0.5, generated=mode)(rows, 1).recipes[:, :, SOURCE] for mode in ("one", "both"))
+    assert set(one.sum(axis=1)) == {0, 1}
+    assert np.array_equal(both.sum(axis=1), 2 * one.sum(axis=1))
+    lacking = stored(alpha=1.0, generated="both")(samples(40), 0)
+    assert not lacking.recipes[:, :, SOURCE].any() and lacking.counts["missing_views"] == 80
+
+
+def test_alpha_makes_exactly_one_view_generated_whatever_the_views_were_cut_from():
+    rows = samples(20, generated=True)
+    for row in rows:
+        row.recipes[:, :, SOURCE] = 1
+    assert (stored(alpha=1.0)(rows, 0).recipes[:, :, SOURCE].sum(axis=1) == 1).all()
+    assert (stored()(rows, 0).recipes[:, :, SOURCE].sum(axis=1) == 2).all()
+
+
+def with_quality(rows):
+    """The pair of views a < b of round r has q = r + a / 10 + b / 100."""
+    q = np.array([[r + a / 10 + b / 100 for a, b in PAIRS] for r in range(ROUNDS)], dtype=np.float32)
+    return [replace(row, quality=q) for row in rows]
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("epoch", [0, 1, 5])
+def test_the_quality_is_that_of_the_chosen_pair_in_the_epochs_round(filtered, epoch):
+    rows = with_quality(samples())
+    choice = chooser(quality=True)(rows, epoch) if filtered else stored(quality=True)(rows, epoch)
+    pairs = np.sort(views_of(choice.recipes, epoch % ROUNDS), axis=1)
+    expected = epoch % ROUNDS + pairs[:, 0] / 10 + pairs[:, 1] / 100
+    np.testing.assert_allclose(choice.quality, expected, atol=1e-6)
+    assert choice.counts["missing_quality"] == 0
+    plain = chooser()(rows, epoch) if filtered else stored()(rows, epoch)
+    assert plain.quality is None and np.array_equal(plain.recipes, choice.recipes)
+
+
+def test_rows_of_unknown_quality_are_counted_and_keep_their_place():
+    rows = with_quality(samples(6))
+    rows[1] = replace(rows[1], quality=None)
+    rows[4] = Sample("row4", rows[4].image)
+    choice = stored(quality=True)(rows, 0)
+    assert np.isnan(choice.quality).tolist() == [False, True, False, False, True, False]
+    assert choice.counts == {"missing_pairs": 1, "missing_views": 0, "missing_quality": 2}
+
+
+def test_quality_and_alpha_exclude_each_other():
+    with pytest.raises(ConfigError, match=r"alpha is 0\.5, and weights are by quality"):
+        stored(quality=True, alpha=0.5)
+
+
+def test_a_quality_that_does_not_fit_the_pairs_names_the_row():
+    rows = with_quality(samples(2))
+    rows[1] = replace(rows[1], quality=rows[1].quality[:, :3])
+    with pytest.raises(DataError, match=r"column 'quality': row row1 has shape \(2, 3\), needed \(2, 10\)"):
+        stored(quality=True)(rows, 0)
