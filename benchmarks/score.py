@@ -1,99 +1,251 @@
-"""Scoring candidate pairs against the bare forward pass of the estimator on batches of the same size.
+"""Scoring candidate pairs against the bare forward pass of the estimator, and that against a matrix product.
 
 Ours is what `viewkit score` does with a shard's rows: decode, sample, render, embed, compare, read off both indicators,
 encode. The peer only embeds ready batches. Untrained weights: speed does not depend on them.
 """
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import resource
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from harness import Fact, Row, compare, main
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from vs2fi_world import make_estimator, write_column
 
+from viewkit.pipelines.estimator.config import PRESETS, PresetName
 from viewkit.pipelines.execution import Execution
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
-from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.models.estimator import Estimator, EstimatorNetwork, Precision
 from viewkit.pipelines.runner import run_stage
-from viewkit.pipelines.score.config import ScoreConfig
+from viewkit.pipelines.score.config import RescoreConfig, ScoreConfig
+from viewkit.pipelines.score.rescore import RescoreStage
+from viewkit.pipelines.score.scorer import Decoded, Scorer
 from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.pipelines.stage import Run
+from viewkit.pipelines.views.policies import load_policy
+from viewkit.pipelines.views.recipe import NUM_FIELDS
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.candidates import ROWS_PER_BATCH
+from viewkit.pipelines.vs2fi.candidates import ROWS_PER_BATCH, load_image
 from viewkit.pipelines.vs2fi.scores import rescore
 from viewkit.shards import row as shard_row
-from viewkit.shards.codecs import encode_jpeg
+from viewkit.shards.codecs import encode_jpeg, encode_npy
 from viewkit.shards.dataset import Dataset
 
 ROUNDS = 2
+"""Of candidate views in every comparison."""
+STORED_ROUNDS, EPOCHS = ScoreConfig().rounds, 100
+"""What `score` stores by default, and the epochs of the paper's ablations."""
 PAIRS = 200_000
+MATRIX = 2048
+SPEED_TARGETS: dict[Precision, float] = {"fp32": 0.8, "bf16": 0.65}
+"""Least share of the matrix product's operations a second, on a CPU."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A preset of `viewkit estimator`, the views of one forward pass, and the images of a dataset to score."""
+
+    preset: PresetName
+    views: int
+    image_px: int = 0
+    images: int = 0
+
+
+CPU_CASES = (Case("pico-32", 160, 64, 256), Case("tiny-64", 64, 64, 32), Case("vit-s16-224", 16))
+GPU_CASES = (Case("vit-s16-224", 160, 500, 1024),)
 
 
 def run(rounds: int) -> tuple[Sequence[Row | Fact], Sequence[str]]:
-    on_gpu = torch.cuda.is_available()
-    device = "cuda" if on_gpu else "cpu"
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_num_threads(1)  # as a worker of the stage does
-    cases = [("vit_small_patch16_224", 224, 500, 1024)] if on_gpu else [("vit_pico_patch8", 64, 64, 32)]
     found: list[Row | Fact] = []
-    for arch, side_px, image_px, count in cases:
-        with tempfile.TemporaryDirectory() as folder:
-            dataset = jpeg_dataset(Path(folder) / "dataset", image_px, count)
-            make_estimator(dataset, arch=arch, side_px=side_px)
-            run_stage(HistogramsStage(), HistogramsConfig(negatives=15, images=16), dataset, Execution(device=device))
-            torch.set_num_threads(1)
-            found += compare_scoring(dataset, f"{arch} at {side_px} px on {device}", device, rounds)
-    return found, [] if on_gpu else ["ViT-S/16 at 224 px: it needs a GPU to be measured in reasonable time"]
+    left_out = [] if device == "cuda" else ["scoring with ViT-S/16 at 224 px, and its bf16 on a GPU: no GPU here"]
+    precisions: list[Precision] = ["fp32", "bf16"]
+    if device == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        precisions.remove("bf16")
+        left_out.append("bf16: this processor has no instructions for it")
+    for case in GPU_CASES if device == "cuda" else CPU_CASES:
+        if case.images:
+            with tempfile.TemporaryDirectory() as folder:
+                found += compare_scoring(Path(folder), case, device, rounds)
+        for precision in precisions:
+            found += compare_forward(case, precision, device, rounds)
+    found.append(Fact("rescoring, s per million pairs", rescoring_s(), 5))
+    return found, left_out
 
 
-def compare_scoring(dataset: Dataset, name: str, device: str, rounds: int) -> list[Row | Fact]:
-    stage, config = ScoreStage(), ScoreConfig(rounds=ROUNDS)
-    score = stage.prepare(config, Run(dataset, dataset.path / "pairs", stage.name, device=device))
-    rows = [row for shard in range(dataset.column("images").num_shards) for row in dataset.column("images").rows(shard)]
-    estimator = Estimator.load(dataset.artifact("estimator"), device)
-    batch = torch.randn(ROWS_PER_BATCH * config.num_views, 3, estimator.side_px, estimator.side_px, device=device)
-    num_batches = ROUNDS * -(-len(rows) // ROWS_PER_BATCH)
-    network = estimator.network
+def compare_forward(case: Case, precision: Precision, device: str, rounds: int) -> list[Row | Fact]:
+    """The forward pass with all exits against the one without, and the latter against a matrix product."""
+    estimator = preset_estimator(case.preset, precision, device)
+    batch = torch.randn(case.views, 3, estimator.side_px, estimator.side_px, device=device)
+    matrix = torch.randn(MATRIX, MATRIX, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    name = f"{case.preset} {precision} {device}"
 
-    def ours() -> None:
-        for _ in score(iter(rows)):
-            pass
-
-    def forward() -> None:
-        for _ in range(num_batches):
-            estimator.embed(batch)
+    def with_exits() -> None:
+        estimator.embed(batch)
         synchronise(device)
 
-    @torch.inference_mode()
-    def without_exits() -> None:
-        for _ in range(num_batches):
-            network.projector(network.backbone(batch))
+    def without() -> None:
+        bare_forward(estimator, batch)
         synchronise(device)
 
-    views = len(rows) * config.num_views * ROUNDS
+    def product() -> None:
+        torch.mm(matrix, matrix)
+        synchronise(device)
+
+    plain, exits = operations(estimator.network)
+    speed = compare("", without, product, SPEED_TARGETS[precision] if device == "cpu" else None, rounds)
+    ours, peer = plain * case.views, 2.0 * MATRIX**3
+    scale = ours / peer
     return [
-        compare(f"score / forward, {name} (views)", ours, forward, 0.9, rounds, units=views),
-        compare(f"all exits / none, {name}", forward, without_exits, 1.05, rounds, units=views, at_most=True),
-        Fact("rescoring, s per million pairs", rescoring_s(Histograms.load(dataset.artifact("histograms"))), 5),
+        replace(
+            speed,
+            name=f"bare forward / matrix product, operations a second, {name} (1e9)",
+            ours_s=speed.ours_s / ours * 1e9,
+            peer_s=speed.peer_s / peer * 1e9,
+            ratio=speed.ratio * scale,
+            lowest=speed.lowest * scale,
+            highest=speed.highest * scale,
+        ),
+        compare(f"all exits / none, {name} (views)", with_exits, without, 1.05, rounds, units=case.views, at_most=True),
+        Fact(f"operations that the exits add, counted, a share, {name}", exits / plain, 0.05),
     ]
 
 
-def rescoring_s(histograms: Histograms) -> float:
+@torch.inference_mode()
+def bare_forward(estimator: Estimator, views: torch.Tensor) -> None:
+    """Backbone and projector, on as many views at once and in the same precision as `Estimator.embed`."""
+    network = estimator.network
+    for part in views.split(estimator.views_at_once(len(views))):
+        with torch.autocast(estimator.device.type, dtype=torch.bfloat16, enabled=estimator.precision == "bf16"):
+            top = network.projector(network.backbone(part))
+        F.normalize(top.float(), dim=-1)
+
+
+def operations(network: EstimatorNetwork) -> tuple[float, float]:
+    """Multiplications and additions of a view's matrix products: of a ViT with its projector, and of its exits."""
+    trunk = network.backbone.trunk
+    d, blocks, patches = trunk.embed_dim, len(trunk.blocks), trunk.patch_embed.num_patches
+    t = patches + trunk.num_prefix_tokens
+    patch = trunk.patch_embed.proj.weight.numel() * patches
+    block = 12 * t * d * d + 2 * t * t * d  # qkv, projection and an MLP four times as wide; Q K^T and its use
+    heads = [sum(weight.numel() for weight in part.parameters() if weight.ndim == 2) for part in network.projector]
+    exits = sum(weight.numel() for weight in network.exits.parameters() if weight.ndim == 2)
+    return 2.0 * (patch + blocks * block + sum(heads)), 2.0 * exits
+
+
+def preset_estimator(preset: PresetName, precision: Precision, device: str) -> Estimator:
+    s = PRESETS[preset]
+    network = EstimatorNetwork(s.arch, s.side_px, start="moco_v3", hidden=s.hidden, dim=s.dim)
+    facts = {"side_px": s.side_px, "mean": [0.5] * 3, "std": [0.5] * 3, "tau": s.tau}
+    return Estimator(network, facts, device, precision)
+
+
+def compare_scoring(folder: Path, case: Case, device: str, rounds: int) -> list[Row | Fact]:
+    """The stage's whole work on a dataset; memory first, because a process's peak never falls."""
+    s = PRESETS[case.preset]
+    dataset = jpeg_dataset(folder / "dataset", case.image_px, case.images)
+    make_estimator(dataset, arch=s.arch, side_px=s.side_px)
+    run_stage(HistogramsStage(), HistogramsConfig(negatives=15, images=16), dataset, Execution(device=device))
+    torch.set_num_threads(1)
+    stage, config = ScoreStage(), ScoreConfig(rounds=ROUNDS)
+    score = stage.prepare(config, Run(dataset, dataset.path / "pairs", stage.name, device=device))
+    name = f"{case.preset} {device}"
+
+    def ours(count: int = case.images) -> None:
+        for _ in score(islice(all_rows(dataset), count)):
+            pass
+
+    ours(case.images // 4)
+    quarter = peak_mb()
+    ours()
+    whole = peak_mb()
+    estimator = Estimator.load(dataset.artifact("estimator"), device)
+    side_px = estimator.side_px
+    batch = torch.randn(ROWS_PER_BATCH * config.num_views, 3, side_px, side_px, device=device)
+    num_batches = ROUNDS * -(-case.images // ROWS_PER_BATCH)
+    histograms = Histograms.load(dataset.artifact("histograms"))
+    scorer = Scorer(estimator, histograms, load_policy(config.policy).with_side(side_px), config, stage.name)
+    decoded = [Decoded(row.key, load_image(row.fields, device)) for row in islice(all_rows(dataset), ROWS_PER_BATCH)]
+
+    def forward() -> None:
+        for _ in range(num_batches):
+            bare_forward(estimator, batch)
+        synchronise(device)
+
+    def online() -> None:
+        """What the paper's trainer does beside its own decoding: draw, render, embed and rate every epoch."""
+        for turn in range(num_batches):
+            _, similarities = scorer.score_round(decoded, turn % ROUNDS)
+            rescore(similarities, histograms, config.gamma)
+
+    views = num_batches * ROWS_PER_BATCH * config.num_views
+    scoring = compare(f"scoring / bare forward, {name} (views)", ours, forward, 0.9, rounds, units=views)
+    beside = compare(f"scoring / online selection, {name} (views)", ours, online, None, rounds, units=views)
+    stored = f"{STORED_ROUNDS} rounds once / {EPOCHS} epochs online"
+    return [
+        Fact(f"peak memory of scoring, {name}, MB", whole, 8192),
+        Fact(f"peak memory, {case.images} rows over {case.images // 4}, {name}, MB", whole - quarter, 100),
+        scoring,
+        beside,
+        Fact(f"{stored}, views counted", STORED_ROUNDS / EPOCHS, 1),
+        Fact(f"{stored}, {name}, time", STORED_ROUNDS / EPOCHS / beside.ratio, 1),
+        Fact(f"stage `rescore`, {name}, s per million pairs", stage_s(dataset, estimator.num_exits), 10),
+    ]
+
+
+def all_rows(dataset: Dataset) -> Iterator[shard_row.Row]:
+    images = dataset.column("images")
+    for shard in range(images.num_shards):
+        yield from images.rows(shard)
+
+
+def peak_mb() -> float:
+    """Most memory that this process has held so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def rescoring_s() -> float:
     """Seconds for a million pairs with 12 exits, from stored similarities."""
-    twelve = np.resize(histograms.soft_mean_cells, (12, histograms.soft_mean_cells.shape[1]))
-    histograms = replace(histograms, soft_mean_cells=twelve)
-    similarities = np.random.default_rng(0).uniform(-0.3, 1, (PAIRS, 13)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    cells = rng.integers(0, 9, (14, 2**14))
+    histograms = Histograms(
+        positive_cells=cells[0], negative_cells=cells[1], soft_mean_cells=cells[2:], bins=20, negatives=1023,
+        tau=0.2, prior_positive=0.5, estimator="", policy="", num_views=2, num_images=1,
+    )  # fmt: skip
+    similarities = rng.uniform(-0.3, 1, (PAIRS, 13)).astype(np.float32)
+    return timed(lambda: rescore(similarities, histograms, 1 / 64)) * 1e6 / PAIRS
+
+
+def stage_s(dataset: Dataset, num_exits: int) -> float:
+    """Seconds for a million pairs through the stage `rescore`, decoding and encoding of the arrays included."""
+    run_stage(ScoreStage(), ScoreConfig(rounds=1), dataset, Execution(device="cpu", workers=1))
+    scores = np.random.default_rng(0).uniform(-0.3, 1, (64, 10, 3 + num_exits)).astype(np.float32)
+    fields = {"recipes.npy": encode_npy(np.zeros((64, 5, NUM_FIELDS), np.float32)), "scores.npy": encode_npy(scores)}
+    rows = [shard_row.Row(f"row{number}", fields) for number in range(PAIRS // 640)]
+    again = RescoreStage().prepare(RescoreConfig(), Run(dataset, dataset.path / "elsewhere", "rescore"))
+    return timed(lambda: sum(1 for _ in again(iter(rows)))) * 1e6 / (640 * len(rows))
+
+
+def timed(work: Callable[[], object]) -> float:
     start = time.perf_counter()
-    rescore(similarities, histograms, 1 / 64)
-    return (time.perf_counter() - start) * 1e6 / PAIRS
+    work()
+    return time.perf_counter() - start
 
 
 def jpeg_dataset(path: Path, image_px: int, count: int) -> Dataset:

@@ -1,7 +1,7 @@
 """Options of `viewkit estimator`."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.training.duration import check_duration
 from viewkit.pipelines.training.ranges import check_above_zero, check_at_least, check_within
@@ -75,8 +75,21 @@ class EstimatorConfig:
     momentum: Annotated[float | None, "first momentum of the momentum encoder; rises to 1"] = None
     hidden: Annotated[int | None, "hidden width of projector and predictor"] = None
     dim: Annotated[int | None, "width of the embeddings, of the top and of every exit"] = None
-    precision: Annotated[Literal["fp32", "bf16"], "bf16: autocast, faster where the processor has it"] = "fp32"
+    precision: Annotated[Literal["fp32", "bf16", "fp16"], "bf16, fp16: autocast, faster where the processor has it"] = (
+        "fp32"
+    )
+    micro_batch: Annotated[
+        int | None, "images that pass the backbone at once, where memory is short; the result is the same (ViTs only)"
+    ] = None
+    compile: Annotated[bool, "compile the backbone; the first steps take minutes, the others less time"] = False
+    knn_epochs: Annotated[int | None, "ask the nearest neighbours every so many epochs (images with labels only)"] = (
+        None
+    )
+    tensorboard: Annotated[bool, "write metrics for TensorBoard too, into tensorboard/"] = False
     seed: Annotated[int, "seed of every draw"] = 0
+
+    UNSEALED: ClassVar[tuple[str, ...]] = ("micro_batch", "compile", "knn_epochs", "tensorboard")
+    """Options that do not change the result beyond rounding: no part of the identity."""
 
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
@@ -89,6 +102,7 @@ class EstimatorConfig:
         check_within(1, 65_536, side_px=s.side_px, hidden=s.hidden, dim=s.dim, num_heads=self.num_heads)
         check_above_zero(lr=s.lr, tau=s.tau)
         check_at_least(0, weight_decay=s.weight_decay)
+        check_at_least(1, micro_batch=self.micro_batch, knn_epochs=self.knn_epochs)
         check_within(0, 1, momentum=s.momentum)
         check_within(0, 2**63 - 1, seed=self.seed)
 

@@ -1,5 +1,7 @@
 """What `viewkit estimator` trains: MoCo v3 with an early exit on every block (VS-2FI, sec. 3.1, 3.2 and 4.1)."""
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,8 +13,16 @@ from viewkit.pipelines.models.estimator import EstimatorNetwork
 from viewkit.pipelines.models.heads import moco_v3_predictor
 from viewkit.pipelines.models.initial import seeded_weights
 from viewkit.pipelines.models.momentum import momentum_copy, move_towards
-from viewkit.pipelines.training.framework import Framework
+from viewkit.pipelines.training.framework import Encoded, Framework, Outputs
 from viewkit.pipelines.training.schedules import cosine_momentum
+
+
+@dataclass(frozen=True)
+class ExitOutputs(Outputs):
+    """Beside the top: what every exit of the learning and of the momentum network gives, [n e d]."""
+
+    exits: Float[Tensor, "n e d"]
+    exit_keys: Float[Tensor, "n e d"]
 
 
 class ExitMoCoV3(Framework):
@@ -39,23 +49,34 @@ class ExitMoCoV3(Framework):
     def encoder(self) -> Backbone:
         return self.network.backbone
 
-    def loss(
-        self,
-        views1: Float[Tensor, "n 3 s s"],
-        views2: Float[Tensor, "n 3 s s"],
-        weights: Float[Tensor, " n"] | None = None,
-    ) -> Float[Tensor, ""]:
-        z1, exits1 = self.network(views1)
-        z2, exits2 = self.network(views2)
+    def encode(self, views: Float[Tensor, "n 3 s s"]) -> Encoded:
+        features, taps = self.network.backbone.exits(views)
+        return (features, *(tap.detach() for tap in taps))
+
+    def encode_target(self, views: Float[Tensor, "n 3 s s"]) -> Encoded:
+        features, taps = self.momentum_network.backbone.exits(views)
+        return (features, *taps)
+
+    def project(self, encoded: Encoded | None, target: Encoded | None) -> ExitOutputs:
+        assert encoded is not None and target is not None
+        z = self.network.projector(encoded[0])
         with torch.no_grad():
-            k1, exit_keys1 = self.momentum_network(views1)
-            k2, exit_keys2 = self.momentum_network(views2)
-        top = symmetric_info_nce(self.predictor(z1), self.predictor(z2), k1, k2, self.tau, weights=weights)
-        exits = exit_info_nce(exits1, exit_keys2, self.tau) + exit_info_nce(exits2, exit_keys1, self.tau)  # e
-        self.outputs = z1.detach()
-        self.exit_losses = exits.detach()
-        self.top_loss = top.detach()
-        return top + exits.sum()
+            key = self.momentum_network.projector(target[0])
+            exit_keys = self.momentum_network.exits(target[1:])
+        return ExitOutputs(
+            z=z, query=self.predictor(z), key=key, exits=self.network.exits(encoded[1:]), exit_keys=exit_keys
+        )
+
+    def pair_losses(self, one: Outputs, other: Outputs) -> Float[Tensor, " n"]:
+        assert isinstance(one, ExitOutputs) and isinstance(other, ExitOutputs)
+        assert one.query is not None and other.query is not None and one.key is not None and other.key is not None
+        top = symmetric_info_nce(one.query, other.query, one.key, other.key, self.tau)
+        exits = exit_info_nce(one.exits, other.exit_keys, self.tau) + exit_info_nce(
+            other.exits, one.exit_keys, self.tau
+        )  # n e
+        self.exit_losses = exits.detach().mean(dim=0)
+        self.top_loss = top.detach().mean()
+        return top + exits.sum(dim=1)
 
     def after_step(self) -> None:
         """Moves the momentum encoder: before the next keys, as MoCo v3 does."""

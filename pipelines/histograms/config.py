@@ -21,6 +21,9 @@ class HistogramsConfig:
     prior_positive: Annotated[float, "p(pos) of eq. 2"] = 0.5
     policy: Annotated[str, "augmentation policy, or a TOML file; the one the candidates will have"] = "strengthened"
     side_px: Annotated[int | None, "side of the views, px; none: the estimator's"] = None
+    precision: Annotated[
+        Literal["fp32", "bf16"], "of the estimator's forward pass; `score` must use the same (bf16: autocast)"
+    ] = "fp32"
     seed: Annotated[int, "seed of every draw"] = 0
 
     def __post_init__(self) -> None:

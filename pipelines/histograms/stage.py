@@ -38,6 +38,7 @@ class HistogramsStage(FitStage[HistogramsConfig]):
     """
 
     name = "histograms"
+    version: ClassVar[int] = 2
     shown_as = "histograms"
     holds: ClassVar[Mapping[str, str]] = {
         "histograms.safetensors": "counts of similarities of positive and negative pairs, and of log sums an exit",
@@ -55,9 +56,13 @@ class HistogramsStage(FitStage[HistogramsConfig]):
         return {**super().inputs(config, dataset), "policy": policy}
 
     def fit(self, config: HistogramsConfig, run: Run) -> Mapping[str, Any]:
-        """Write counts, facts and plots. Numbers: images, pairs, and how well similarity separates the two kinds."""
+        """Write counts, facts and plots. Numbers: images, pairs, how well similarity separates the two kinds, and the
+        alignment score of a pair that is no more alike than its negatives.
+
+        `DataError` names the image that does not decode, or whose view the estimator gives NaN for.
+        """
         artifact = run.dataset.artifact("estimator")
-        estimator = Estimator.load(artifact, run.device)
+        estimator = Estimator.load(artifact, run.device, config.precision)
         policy = load_policy(config.policy)
         check_policy(self.name, estimator, policy, config.side_px)
         policy = policy.with_side(estimator.side_px)
@@ -82,6 +87,7 @@ class HistogramsStage(FitStage[HistogramsConfig]):
             policy=policy.name,
             num_views=config.num_views,
             num_images=sum(map(len, groups)),
+            precision=config.precision,
         )
         histograms.save(run.folder)
         plot_consistency(histograms, run.folder)
@@ -91,6 +97,7 @@ class HistogramsStage(FitStage[HistogramsConfig]):
             "positive_pairs": int(positive.sum()),
             "negative_pairs": int(negative.sum()),
             "separation": separation(positive, negative),
+            "chance": 1 / (config.negatives + 1),  # gamma says something above it
         }
 
 
@@ -121,7 +128,7 @@ def embed_group(
     tops: list[Tensor] = []
     exits: list[Tensor] = []
     for batch in batches(keys):
-        pixels = [load_image(images.fields(images.place_of[key]), run.device) for key in batch]
+        pixels = [load_key(images, key, run.device) for key in batch]
         recipes = sample_candidates(
             policy,
             batch,
@@ -134,10 +141,33 @@ def embed_group(
         )
         index = np.arange(len(batch), dtype=np.int64)[:, None].repeat(config.num_views, axis=1)
         top, deep = embed_candidates(estimator, pixels, recipes, index, policy.interpolation)
+        check_numbers(batch, top, deep)
         tops.append(top)
         exits.append(deep)
         run.progress.advance(len(batch))
     return torch.cat(tops), torch.cat(exits)
+
+
+def load_key(images: Column, key: str, device: str) -> Tensor:
+    """The image of one row; `DataError` names the row when it does not decode."""
+    try:
+        return load_image(images.fields(images.place_of[key]), device)
+    except DataError as error:
+        raise DataError(
+            f"histograms: column 'images': row {key}: {error}; 'viewkit verify' finds what else is damaged, then "
+            "delete the column and rerun 'viewkit pack'"
+        ) from error
+
+
+def check_numbers(keys: Sequence[str], top: Tensor, exits: Tensor) -> None:
+    """`DataError` naming the first row with an embedding that is NaN; a NaN has no place in a histogram."""
+    wrong = torch.isnan(top.flatten(1)).any(1) | torch.isnan(exits.flatten(1)).any(1)
+    if bool(wrong.any()):
+        key = keys[int(wrong.nonzero()[0])]
+        raise DataError(
+            f"histograms: the estimator gives NaN for row {key} ({int(wrong.sum())} of {len(keys)} rows of its batch); "
+            "delete the estimator and rerun 'viewkit estimator'"
+        )
 
 
 def batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -22,6 +22,9 @@ class ScoreConfig:
     ] = "original"
     policy: Annotated[str, "augmentation policy, or a TOML file"] = "strengthened"
     side_px: Annotated[int | None, "side of the views the estimator sees, px; none: the estimator's"] = None
+    precision: Annotated[
+        Literal["fp32", "bf16"], "of the estimator's forward pass, as for `histograms` (bf16: autocast)"
+    ] = "fp32"
     seed: Annotated[int, "seed of every draw"] = 0
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Stage `rescore`: new indicators from the similarities that a pairs column keeps, without images or an estimator.
 
-For another gamma or other histograms. Recipes and similarities are copied; the result is a column of its own, because
-a column has one identity.
+For another gamma, or for histograms counted anew (other bins, N, priors or images) with the same estimator. Recipes and
+similarities are copied; the result is a column of its own, because a column has one identity.
 """
 
 import re
@@ -14,9 +14,10 @@ from viewkit.pipelines.score.batches import batches
 from viewkit.pipelines.score.config import RescoreConfig
 from viewkit.pipelines.stage import MapStage, Run, ShardFn
 from viewkit.pipelines.vs2fi.artifact import Histograms
+from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.pipelines.vs2fi.scores import SIMILARITIES, score_pairs
 from viewkit.shards.codecs import decode_npy, encode_npy
-from viewkit.shards.dataset import MADE_BY
+from viewkit.shards.dataset import MADE_BY, Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
 
@@ -25,7 +26,10 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 
 
 class RescoreStage(MapStage[RescoreConfig]):
-    """source: the pairs column to read. column: the one to write."""
+    """source: the pairs column to read. column: the one to write.
+
+    What is written stands on the source's similarities and its inputs, not on the histograms that it was scored with.
+    """
 
     name = "rescore"
     shown_as = "pairs_rescored"
@@ -49,8 +53,33 @@ class RescoreStage(MapStage[RescoreConfig]):
     def reads(self, config: RescoreConfig) -> tuple[str, ...]:
         return (self.source, "histograms")
 
+    def inputs(self, config: RescoreConfig, dataset: Dataset) -> Mapping[str, str]:
+        """The histograms that are there now, the source's content as "similarities", and what that was made from.
+
+        `DataError` when the source was made from another estimator or other images than are there now.
+        """
+        if not dataset.is_column(self.source):
+            return super().inputs(config, dataset)  # says what is missing
+        digests = {"similarities": dataset.column(self.source).digest, "precision": precision_of(dataset, self.source)}
+        for name, wanted in dataset.column(self.source).identity.inputs.items():
+            if name in ("histograms", *digests):
+                continue
+            there = dataset.is_column(name) or dataset.is_artifact(name)
+            if there and dataset.input_digest(name, for_stage=self.name) != wanted:
+                raise DataError(
+                    f"{dataset.path / self.source}: it was made from another '{name}' than the one that is there now; "
+                    f"delete it and rerun 'viewkit score', or bring the old '{name}' back"
+                )
+            digests[name] = wanted
+        return {**digests, "histograms": dataset.input_digest("histograms", for_stage=self.name)}
+
     def prepare(self, config: RescoreConfig, run: Run) -> ShardFn:
+        """`RefusedError` when the histograms were counted in another precision than the similarities."""
         histograms = Histograms.load(run.dataset.artifact("histograms"))
+        ours, theirs = {"precision": precision_of(run.dataset, self.source)}, {"precision": histograms.precision}
+        remedy = "rerun 'viewkit histograms' with the column's --precision, or score the pairs again"
+        require_same(self.name, f"column '{self.source}'", ours, "the histograms", theirs, remedy)
+        histograms.check_counts(f"{self.name}: histograms")
 
         def rescore_rows(rows: Iterator[Row]) -> Iterator[Row | Reject]:
             for batch in batches(rows, ROWS_AT_ONCE):
@@ -60,6 +89,12 @@ class RescoreStage(MapStage[RescoreConfig]):
                     yield Row(row.key, {**row.fields, "scores.npy": encode_npy(row_scores)})
 
         return rescore_rows
+
+
+def precision_of(dataset: Dataset, source: str) -> str:
+    """Precision of the forward passes that gave the column's similarities."""
+    identity = dataset.column(source).identity
+    return str(identity.config.get("precision", identity.inputs.get("precision")))
 
 
 def similarities(row: Row, num_exits: int) -> np.ndarray:

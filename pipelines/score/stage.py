@@ -33,6 +33,7 @@ class ScoreStage(MapStage[ScoreConfig]):
     """
 
     name = "score"
+    version: ClassVar[int] = 2
     shown_as = "pairs"
     holds: ClassVar[Mapping[str, str]] = {
         "recipes.npy": "float32 [r v p]: r rounds of v candidate views, p numbers a recipe (docs/views.md)",
@@ -52,7 +53,7 @@ class ScoreStage(MapStage[ScoreConfig]):
     def prepare(self, config: ScoreConfig, run: Run) -> ShardFn:
         """`RefusedError` when estimator, histograms and policy do not belong together."""
         artifact = run.dataset.artifact("estimator")
-        estimator = Estimator.load(artifact, run.device)
+        estimator = Estimator.load(artifact, run.device, config.precision)
         histograms = Histograms.load(run.dataset.artifact("histograms"))
         policy = load_policy(config.policy)
         check_policy(self.name, estimator, policy, config.side_px)
@@ -78,11 +79,22 @@ class ScoreStage(MapStage[ScoreConfig]):
 
 
 def check_histograms(stage: str, estimator: Estimator, estimator_digest: str, histograms: Histograms) -> None:
-    """`RefusedError` naming what differs, unless the histograms were counted with this very estimator."""
-    ours = {"digest": estimator_digest, "tau": estimator.tau, "num_exits": estimator.num_exits}
-    theirs = {"digest": histograms.estimator, "tau": histograms.tau, "num_exits": histograms.num_exits}
-    remedy = "delete the histograms and rerun 'viewkit histograms'"
+    """`RefusedError` naming what differs, unless the histograms were counted with this very estimator and precision."""
+    ours = {
+        "digest": estimator_digest,
+        "tau": estimator.tau,
+        "num_exits": estimator.num_exits,
+        "precision": estimator.precision,
+    }
+    theirs = {
+        "digest": histograms.estimator,
+        "tau": histograms.tau,
+        "num_exits": histograms.num_exits,
+        "precision": histograms.precision,
+    }
+    remedy = "delete the histograms and rerun 'viewkit histograms', with the same --precision"
     require_same(stage, "the estimator", ours, "the one the histograms were counted with", theirs, remedy)
+    histograms.check_counts(f"{stage}: histograms")
 
 
 def decode_row(row: Row, wants_generated: bool, needs_generated: bool, device: str) -> Decoded | Reject:

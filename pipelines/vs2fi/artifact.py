@@ -30,8 +30,8 @@ class Histograms:
     positive_cells, negative_cells: similarities of the head, pairs of one image and of two.
     soft_mean_cells: per exit, the soft mean over N negatives (`alignment.soft_mean`), one value an anchor and group.
     bins: bins of each histogram. negatives: N. tau: temperature of the sums, the estimator's.
-    prior_positive: p(pos) of eq. 2. estimator: digest of the estimator artifact. policy, num_views: how the views
-    were drawn. num_images: images that were counted.
+    prior_positive: p(pos) of eq. 2. estimator: digest of the estimator artifact. precision: of its forward
+    pass. policy, num_views: how the views were drawn. num_images: images that were counted.
     """
 
     positive_cells: Int64[np.ndarray, " cells"]
@@ -45,6 +45,7 @@ class Histograms:
     policy: str
     num_views: int
     num_images: int
+    precision: str = "fp32"
 
     @property
     def num_exits(self) -> int:
@@ -102,6 +103,20 @@ class Histograms:
         counts = {name: getattr(self, name) + getattr(other, name) for name in ARRAYS}
         return replace(self, num_images=self.num_images + other.num_images, **counts)
 
+    def check_counts(self, where: str) -> None:
+        """`DataError` unless there are as many counts as `num_images`, `num_views` and N = `negatives` give."""
+        pairs = self.num_images * self.num_views * (self.num_views - 1) // 2
+        needed = {"positive": pairs, "negative": pairs * self.negatives}
+        found = {"positive": int(self.positive_cells.sum()), "negative": int(self.negative_cells.sum())}
+        for level, cells in enumerate(self.soft_mean_cells, start=1):
+            needed[f"exit {level}"], found[f"exit {level}"] = 2 * pairs, int(cells.sum())
+        wrong = [f"{name} ({found[name]} against {needed[name]})" for name in needed if found[name] != needed[name]]
+        if wrong:
+            raise DataError(
+                f"{where}: its counts do not match its num_images {self.num_images}, num_views {self.num_views} and "
+                f"negatives {self.negatives}: {', '.join(wrong)}; delete the folder and rerun 'viewkit histograms'"
+            )
+
     def save(self, folder: Path) -> None:
         """Write the counts, and JSON with settings, sample counts, edges and binned counts for people and plots."""
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in ARRAYS}
@@ -121,12 +136,17 @@ class Histograms:
 
     @classmethod
     def load(cls, artifact: Artifact) -> "Histograms":
-        """Histograms of a whole artifact. `DataError` when they lie on another grid."""
+        """Histograms of a whole artifact. `DataError` when a fact is missing or they lie on another grid."""
         facts = decode_json(read_file(artifact.path(FACTS)))
         arrays = load_file(artifact.path(COUNTS))
         if any(array.shape[-1] != CELLS for array in arrays.values()):
             raise DataError(
                 f"{artifact.folder}: not counted on {CELLS} cells; delete it and rerun 'viewkit histograms'"
+            )
+        lacking = [item.name for item in fields(cls) if item.name not in ARRAYS and item.name not in facts]
+        if lacking:
+            raise DataError(
+                f"{artifact.path(FACTS)}: lacks {', '.join(lacking)}; delete the folder and rerun 'viewkit histograms'"
             )
         settings: dict[str, Any] = {item.name: facts[item.name] for item in fields(cls) if item.name not in ARRAYS}
         return cls(**{**settings, **arrays})

@@ -5,15 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 import vs2fi as twin
 from vs2fi_world import make_estimator, make_images
 
 from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.histograms import stage as stage_module
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage, image_groups
+from viewkit.pipelines.models.estimator import Embeddings, Estimator
 from viewkit.pipelines.runner import run_stage
 from viewkit.pipelines.seeds import smallest
 from viewkit.pipelines.views.policies import load_policy
+from viewkit.pipelines.vs2fi import artifact as artifact_module
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.candidates import embed_candidates, load_image, sample_candidates, sizes_px
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
@@ -88,6 +92,7 @@ def test_json_states_edges_counts_and_what_they_were_counted_with(dataset, histo
     facts = json.loads(dataset.artifact("histograms").path("histograms.json").read_text())
     assert facts["negatives"] == 9 and facts["tau"] == 0.2 and facts["bins"] == 20 and facts["prior_positive"] == 0.5
     assert facts["estimator"] == dataset.artifact("estimator").digest
+    assert facts["precision"] == "fp32" and dataset.artifact("histograms").numbers["chance"] == 0.1
     assert facts["num_positive_pairs"] == sum(facts["positive"]) == 40
     assert facts["num_negative_pairs"] == sum(facts["negative"]) == 4 * 10 * 9
     assert facts["num_log_sums"] == [sum(row) for row in facts["log_sum"]] == [80] * 6
@@ -143,6 +148,56 @@ def dataset_with(dataset):
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(dataset.path, copy, ignore=shutil.ignore_patterns("histograms"))
     return type(dataset)(copy)
+
+
+def test_precision_is_recorded_and_changes_few_counts(dataset, histograms):
+    bf16 = fit(dataset_with(dataset), replace(CONFIG, precision="bf16"))
+    assert (histograms.precision, bf16.precision) == ("fp32", "bf16")
+    assert np.any(bf16.positive_cells != histograms.positive_cells)
+    for exact, near in ((histograms.positive, bf16.positive), (histograms.negative, bf16.negative)):
+        assert np.abs(np.cumsum(exact - near)).max() <= 0.1 * exact.sum()
+    with pytest.raises(RefusedError, match=r"precision \(fp32 against bf16\)"):
+        histograms.merge(bf16)
+
+
+def test_a_nan_embedding_names_the_row(dataset, monkeypatch):
+    embed = Estimator.embed
+
+    def broken(self, views):
+        top, exits = embed(self, views)
+        top = top.clone()
+        top[6] = torch.nan  # view 0 of row 3 of the batch
+        return Embeddings(top, exits)
+
+    monkeypatch.setattr(Estimator, "embed", broken)
+    key = smallest(dataset.column("images").keys(), 4)[3]
+    with pytest.raises(DataError, match=rf"the estimator gives NaN for row {key} \(1 of 10 rows"):
+        fit(dataset_with(dataset))
+
+
+def test_an_image_that_does_not_decode_is_named(dataset, monkeypatch):
+    load = stage_module.load_image
+    key = smallest(dataset.column("images").keys(), 4)[2]
+    images = dataset.column("images")
+    bad = images.fields(images.place_of[key])
+
+    def cut(fields, device):
+        return load({"png": fields["png"][:-40]} if fields == bad else fields, device)
+
+    monkeypatch.setattr(stage_module, "load_image", cut)
+    with pytest.raises(DataError, match=rf"column 'images': row {key}: image of \d+ bytes does not decode"):
+        fit(dataset_with(dataset))
+
+
+def test_facts_that_lack_a_setting_are_an_error_naming_it(dataset, histograms, monkeypatch):
+    read = artifact_module.decode_json
+    monkeypatch.setattr(
+        artifact_module,
+        "decode_json",
+        lambda data: {name: value for name, value in read(data).items() if name not in ("negatives", "tau")},
+    )
+    with pytest.raises(DataError, match="lacks negatives, tau; delete the folder and rerun 'viewkit histograms'"):
+        Histograms.load(dataset.artifact("histograms"))
 
 
 def test_too_few_images_for_one_group_say_how_many_negatives_fit():

@@ -10,11 +10,12 @@ from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.models.estimator import Estimator
 from viewkit.pipelines.runner import run_stage
 from viewkit.pipelines.score.config import ScoreConfig
-from viewkit.pipelines.score.rescore import RescoreConfig, RescoreStage
+from viewkit.pipelines.score.rescore import RescoreConfig, RescoreStage, similarities
 from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.pipelines.vs2fi.scores import LEVEL
 from viewkit.shards.codecs import decode_npy
-from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.errors import ConfigError, DataError, MissingError, RefusedError
+from viewkit.shards.row import Row
 
 ON_CPU = Execution(device="cpu", workers=1)
 
@@ -63,6 +64,55 @@ def test_histograms_of_another_estimator_are_refused(dataset, tmp_path):
     run_stage(HistogramsStage(), HistogramsConfig(negatives=9, images=20), copy, ON_CPU)
     with pytest.raises(DataError, match=r"pairs: it was made from another 'estimator' than the one that is there now"):
         run_stage(RescoreStage(column="refused"), RescoreConfig(), copy, ON_CPU)
+
+
+def copy_of(dataset, path, *without):
+    import shutil
+
+    return type(dataset)(shutil.copytree(dataset.path, path, ignore=shutil.ignore_patterns(*without)))
+
+
+def test_rescoring_with_histograms_counted_anew_equals_scoring_with_them(dataset, tmp_path):
+    """Other N, bins and prior; the pairs that were scored with the old ones stay useful."""
+    copy = copy_of(dataset, tmp_path / "copy", "histograms", "same", "other")
+    run_stage(HistogramsStage(), HistogramsConfig(negatives=4, images=20, bins=7, prior_positive=0.3), copy, ON_CPU)
+    run_stage(RescoreStage(), RescoreConfig(gamma=0.21), copy, ON_CPU)
+    anew = copy_of(copy, tmp_path / "anew", "pairs", "pairs_rescored")
+    run_stage(ScoreStage(), ScoreConfig(rounds=1, gamma=0.21), anew, ON_CPU)
+    assert all_fields(copy, "pairs_rescored") == all_fields(anew, "pairs") != all_fields(dataset, "pairs")
+    copy.check_inputs("pairs_rescored")  # what the trainer asks
+    with pytest.raises(DataError, match="made from another 'histograms'"):
+        copy.check_inputs("pairs")
+
+
+def test_a_rescored_column_can_be_rescored(dataset, tmp_path):
+    copy = copy_of(dataset, tmp_path / "copy")
+    run_stage(RescoreStage(column="once"), RescoreConfig(gamma=0.101), copy, ON_CPU)
+    run_stage(RescoreStage(source="once", column="twice"), RescoreConfig(), copy, ON_CPU)
+    assert all_fields(copy, "twice") == all_fields(copy, "pairs")
+    assert "precision" in copy.column("twice").identity.inputs
+
+
+def test_histograms_of_another_precision_are_refused(dataset, tmp_path):
+    copy = copy_of(dataset, tmp_path / "copy", "histograms")
+    run_stage(HistogramsStage(), HistogramsConfig(negatives=9, images=20, precision="bf16"), copy, ON_CPU)
+    with pytest.raises(
+        RefusedError, match=r"column 'pairs' and the histograms differ in precision \(fp32 against bf16\)"
+    ):
+        run_stage(RescoreStage(column="refused"), RescoreConfig(), copy, ON_CPU)
+
+
+def test_rescoring_without_pairs_says_what_makes_them(dataset, tmp_path):
+    with pytest.raises(MissingError, match=r"rescore: .* has no input 'pairs'; make it with 'viewkit score"):
+        run_stage(
+            RescoreStage(), RescoreConfig(), copy_of(dataset, tmp_path / "copy", "pairs", "same", "other"), ON_CPU
+        )
+
+
+def test_rows_with_another_number_of_exits_are_an_error_naming_one(dataset):
+    fields = dataset.column("pairs").fields(0)
+    with pytest.raises(DataError, match="row r has 6 exits and the histograms have 12"):
+        similarities(Row("r", fields), 12)
 
 
 def test_a_column_is_never_rescored_in_place():

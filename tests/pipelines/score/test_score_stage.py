@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from viewkit.pipelines.models.estimator import Estimator
 from viewkit.pipelines.runner import run_stage
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.scorer import Decoded, Scorer
-from viewkit.pipelines.score.stage import ScoreStage
+from viewkit.pipelines.score.stage import ScoreStage, check_histograms
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import NUM_FIELDS, check_recipes, column
 from viewkit.pipelines.views.render import render
@@ -20,17 +22,18 @@ from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.candidates import ROWS_PER_BATCH, load_image
 from viewkit.pipelines.vs2fi.scores import CONSISTENCY, LEVEL, SIMILARITIES, rescore, score_names
 from viewkit.shards.codecs import decode_npy
-from viewkit.shards.errors import ConfigError, RefusedError
+from viewkit.shards.errors import ConfigError, DataError, RefusedError
 from viewkit.shards.row import Reject, Row
 
 CONFIG = ScoreConfig(rounds=2)
 ON_CPU = Execution(device="cpu", workers=1)
 
 
-def build(path, **options):
-    dataset = make_images(path, **options)
+def build(path, count=40, precision="fp32", **options):
+    dataset = make_images(path, count=count, **options)
     make_estimator(dataset)
-    run_stage(HistogramsStage(), HistogramsConfig(negatives=9, images=40), dataset, ON_CPU)
+    config = HistogramsConfig(negatives=9, images=count, precision=precision)
+    run_stage(HistogramsStage(), config, dataset, ON_CPU)
     return dataset
 
 
@@ -251,6 +254,45 @@ def test_another_normalisation_or_side_than_the_estimators_is_refused(dataset):
         run_with(dataset, ScoreConfig(policy="genview_vit"))
     with pytest.raises(RefusedError, match=r"side_px \(32 against 96\)"):
         run_with(dataset, ScoreConfig(side_px=96))
+
+
+def test_histograms_of_another_precision_or_number_of_exits_are_refused_by_name(dataset):
+    with pytest.raises(RefusedError, match=r"differ in precision \(bf16 against fp32\); .* --precision"):
+        run_with(dataset, ScoreConfig(precision="bf16"))
+    artifact, scorer = dataset.artifact("estimator"), scorer_of(dataset)
+    fewer = replace(scorer.histograms, soft_mean_cells=scorer.histograms.soft_mean_cells[:5])
+    with pytest.raises(RefusedError, match=r"differ in num_exits \(6 against 5\)"):
+        check_histograms("score", scorer.estimator, artifact.digest, fewer)
+
+
+def test_histograms_whose_counts_do_not_match_their_N_are_an_error(dataset):
+    artifact, scorer = dataset.artifact("estimator"), scorer_of(dataset)
+    other = replace(scorer.histograms, negatives=19)
+    with pytest.raises(DataError, match=r"negatives 19: negative \(360 against 760\); delete the folder"):
+        check_histograms("score", scorer.estimator, artifact.digest, other)
+    cut = scorer.histograms.soft_mean_cells.copy()
+    cut[2] = 0
+    with pytest.raises(DataError, match=r"exit 3 \(0 against 80\)"):
+        check_histograms("score", scorer.estimator, artifact.digest, replace(scorer.histograms, soft_mean_cells=cut))
+
+
+def test_bf16_similarities_are_stored_in_fp32_and_near_those_of_fp32(dataset, tmp_path):
+    other = build(tmp_path / "d", count=20, precision="bf16")
+    run_stage(ScoreStage(), ScoreConfig(rounds=2, precision="bf16"), other, ON_CPU)
+    for key in other.column("images").keys():  # noqa: SIM118
+        (recipes, near), (same, exact) = arrays(other, key), arrays(dataset, key)
+        np.testing.assert_array_equal(recipes, same)
+        assert near.dtype == np.float32
+        assert 0 < np.abs(near - exact)[..., SIMILARITIES:].max() < 0.05
+    online = Scorer(
+        Estimator.load(other.artifact("estimator"), precision="bf16"),
+        Histograms.load(other.artifact("histograms")),
+        load_policy("strengthened").with_side(32),
+        CONFIG,
+        "score",
+    )
+    _, scores = online.score(decoded(other, ["row0007"]))  # alone, where the stage had neighbours
+    np.testing.assert_array_equal(scores[0], arrays(other, "row0007")[1])
 
 
 @pytest.mark.parametrize(

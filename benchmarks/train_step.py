@@ -1,0 +1,154 @@
+"""A training step with everything viewkit adds against the plain one, against lightly's modules, and bf16 against fp32.
+
+Both sides of a row read, render and train on batches of the same size from the same packed images, step by step in
+turn. Weights are whatever they have become: the time of a step does not depend on them.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+from harness import Fact, Row, compare, main
+from torch import Tensor, nn
+
+from viewkit.pipelines.estimator.config import EstimatorConfig
+from viewkit.pipelines.estimator.stage import EstimatorStage
+from viewkit.pipelines.execution import Devices, Execution
+from viewkit.pipelines.histograms.config import HistogramsConfig
+from viewkit.pipelines.histograms.stage import HistogramsStage
+from viewkit.pipelines.models.backbones import create_backbone
+from viewkit.pipelines.pack.config import PackConfig
+from viewkit.pipelines.pack.stage import PackStage
+from viewkit.pipelines.pretrain.config import PretrainConfig
+from viewkit.pipelines.pretrain.stage import prepare
+from viewkit.pipelines.quality.component_stage import QualityComponentStage
+from viewkit.pipelines.quality.config import QualityConfig
+from viewkit.pipelines.quality.stage import QualityStage
+from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.score.config import ScoreConfig
+from viewkit.pipelines.score.stage import ScoreStage
+from viewkit.pipelines.stage import Run
+from viewkit.pipelines.training.loop import train_step
+from viewkit.pipelines.training.step import Stepper
+from viewkit.shards.dataset import Dataset
+
+ADDED = 1.03
+"""Most time of a step with offline pairs, weights, joint laws or DSF, over the plain one's."""
+HARD = {"simsiam": 1.5, "simclr": 1.5, "moco_v2": 2.0}
+HARD_SMALL = 1.25
+BATCH, ARCH, SIDE_PX = 128, "resnet18_cifar", 32
+
+
+def dataset_at(folder: Path) -> Dataset:
+    """The packed demo images with scored pairs and their quality; an estimator of a few steps is as fast as any."""
+    dataset, devices, execution = Dataset(folder), Devices(device="cpu"), Execution(device="cpu")
+    run_stage(PackStage("demo:train"), PackConfig(), dataset, execution)
+    estimator = EstimatorConfig(preset="pico-32", steps=3, warmup_epochs=0.0)
+    run_stage(EstimatorStage(), estimator, dataset, devices)
+    run_stage(HistogramsStage(), HistogramsConfig(images=512, negatives=63), dataset, devices)
+    run_stage(ScoreStage(), ScoreConfig(rounds=1), dataset, execution)
+    run_stage(QualityComponentStage(), QualityConfig().component(), dataset, devices)
+    run_stage(QualityStage(), QualityConfig(), dataset, execution)
+    return dataset
+
+
+def stepper_of(dataset: Dataset, device: str, **options: Any) -> Callable[[], Tensor]:
+    """A function that takes one more step of a training: rows, views, selection, loss, update."""
+    config = PretrainConfig(**{"arch": ARCH, "side_px": SIDE_PX, "batch_size": BATCH, "steps": 10_000, **options})
+    run = Run(dataset, dataset.path / "none", "pretrain", device=device)
+    training = prepare(config, run)
+    training.framework.train()
+    stepper = Stepper.make(device, config.precision)
+    batches = (batch for epoch in count() for batch in training.source.epoch(epoch))
+
+    def step() -> Tensor:
+        batch = next(batches)
+        chosen = batch if training.picker is None else training.picker(training.framework, batch, stepper)
+        loss = train_step(training.framework, training.optimiser, chosen, training.schedule, stepper)
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return loss
+
+    return step
+
+
+def lightly_step(dataset: Dataset, device: str, method: str) -> Callable[[], Tensor]:
+    """The same step with lightly's heads and losses, on the same backbone and the same batches."""
+    from lightly.loss import NegativeCosineSimilarity, NTXentLoss
+    from lightly.models.modules import SimCLRProjectionHead, SimSiamPredictionHead, SimSiamProjectionHead
+
+    config = PretrainConfig(framework=method, arch=ARCH, side_px=SIDE_PX, batch_size=BATCH, steps=10_000)
+    source = prepare(config, Run(dataset, dataset.path / "none", "pretrain", device=device)).source
+    backbone = create_backbone(ARCH, SIDE_PX).to(device)
+    parts: list[nn.Module]
+    if method == "simsiam":
+        parts = [SimSiamProjectionHead(512, 2048, 2048), SimSiamPredictionHead(2048, 512, 2048)]
+        criterion: nn.Module = NegativeCosineSimilarity()
+    else:
+        parts = [SimCLRProjectionHead(512, 2048, 128)]
+        criterion = NTXentLoss(temperature=0.1)
+    network = nn.ModuleList([backbone, *parts]).to(device).train()
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    batches = (batch for epoch in count() for batch in source.epoch(epoch))
+
+    def step() -> Tensor:
+        views1, views2 = next(batches).views
+        z1, z2 = parts[0](backbone(views1)), parts[0](backbone(views2))
+        if method == "simsiam":
+            p1, p2 = parts[1](z1), parts[1](z2)
+            loss = (criterion(p1, z2.detach()) + criterion(p2, z1.detach())) / 2
+        else:
+            loss = criterion(z1, z2)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return loss.detach()
+
+    return step
+
+
+def rows_of(dataset: Dataset, device: str, rounds: int) -> Iterator[Row]:
+    """All comparisons."""
+
+    def row(name: str, target: float | None, ours: dict[str, Any], peer: dict[str, Any]) -> Row:
+        pair = stepper_of(dataset, device, **ours), stepper_of(dataset, device, **peer)
+        return compare(name, *pair, target, rounds, at_most=True, least_s=0.0)
+
+    base = {"framework": "moco_v2"}
+    yield row("VS-2FI pairs / random pairs", ADDED, {**base, "select": "vs2fi", "k_sc": 0.5}, base)
+    stored = {**base, "select": "stored"}
+    yield row("quality weights / none", ADDED, {**stored, "weights": "quality"}, stored)
+    yield row("joint crops / independent", ADDED, {**base, "joint_area": 0.0}, base)
+    half = {**base, "batch_size": BATCH // 2, "views_per_side": 2}
+    yield row("DSF, B/2 x 4 views / B x 2 views", ADDED, {**half, "multi_view": "dsf"}, base)
+    for framework, target in HARD.items():
+        plain = {"framework": framework}
+        hard = {**plain, "select": "hard", "views": 4}
+        yield row(f"{framework}: hard views, N = 4 / random", target, hard, plain)
+        small = {**hard, "select_side_px": SIDE_PX // 2}
+        yield row(f"{framework}: selected at {SIDE_PX // 2} px / random", HARD_SMALL, small, plain)
+    for method in ("simsiam", "simclr"):
+        ours = stepper_of(dataset, device, framework=method)
+        theirs = lightly_step(dataset, device, method)
+        yield compare(f"{method}: ours / lightly's modules", ours, theirs, 1.0, rounds, at_most=True, least_s=0.0)
+    if device != "cpu" or torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        fp32, bf16 = ({"framework": "simsiam", "precision": each} for each in ("fp32", "bf16"))
+        pair = stepper_of(dataset, device, **bf16), stepper_of(dataset, device, **fp32)
+        yield compare("bf16 / fp32 (speed)", *pair, 1.6, rounds, least_s=0.0)
+
+
+def run(rounds: int) -> tuple[Sequence[Row | Fact], Sequence[str]]:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with tempfile.TemporaryDirectory() as folder:
+        rows = list(rows_of(dataset_at(Path(folder)), device, rounds))
+    left_out = [] if device == "cuda" else ["ViT-S/16 at 224 px on a GPU: no GPU here"]
+    return rows, left_out
+
+
+if __name__ == "__main__":
+    main("Training step", run)

@@ -1,0 +1,40 @@
+"""Options of `viewkit audit`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from viewkit.pipelines.training.ranges import check_above_zero, check_at_least, check_within
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditConfig:
+    """Measure what Semantic Consistency and Alignment Level filter, and whether that is what they should (VS-2FI)."""
+
+    images: Annotated[int, "images to look at, those with the smallest key hashes"] = 500
+    rounds: Annotated[int, "rounds of candidate views of each image, from the first"] = 2
+    k_sc: Annotated[float, "least Semantic Consistency of a pair, as in training"] = 0.99
+    k_al: Annotated[float | None, "least Alignment Level; none: 7 for 12 blocks, in proportion for others"] = None
+    side_px: Annotated[
+        int | None, "side at which colours are measured, px; none: the side the pairs were scored at"
+    ] = None
+    visible_share: Annotated[float, "share of a view's area from which on an object counts as seen in it"] = 0.02
+    duplicate_iou: Annotated[float, "near-duplicates: least intersection over union of the crops"] = 0.5
+    duplicate_colour: Annotated[float, "near-duplicates: largest distance of the colour histograms (eq. 22)"] = 0.25
+    classifier_arch: Annotated[
+        str | None, "timm architecture of --classifier, where that is a weights file without a config.json"
+    ] = None
+    gallery: Annotated[int, "pairs shown of each range"] = 6
+    tile_px: Annotated[int, "side of a view in the galleries, px"] = 96
+    seed: Annotated[int, "seed of the galleries' draws"] = 0
+
+    def __post_init__(self) -> None:
+        check_within(1, 10**7, images=self.images)
+        check_within(1, 10_000, rounds=self.rounds)
+        check_within(0, 1, k_sc=self.k_sc, duplicate_iou=self.duplicate_iou, duplicate_colour=self.duplicate_colour)
+        check_at_least(1, k_al=self.k_al)
+        check_within(8, 4096, side_px=self.side_px)
+        check_above_zero(visible_share=self.visible_share)
+        check_within(0, 1, visible_share=self.visible_share)
+        check_within(1, 50, gallery=self.gallery)
+        check_within(16, 512, tile_px=self.tile_px)
+        check_within(0, 2**63 - 1, seed=self.seed)

@@ -1,0 +1,167 @@
+"""Stage `audit`: what the indicators of stored pairs filter, and whether it is what they should."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+from viewkit.pipelines.audit.classifier import ClassifierFiles
+from viewkit.pipelines.audit.config import AuditConfig
+from viewkit.pipelines.audit.findings import Findings, find
+from viewkit.pipelines.audit.galleries import draw_gallery, pick_pairs
+from viewkit.pipelines.audit.grid import selected_cells
+from viewkit.pipelines.audit.measures import measure_pairs
+from viewkit.pipelines.audit.plots import plot_grid, plot_roc, plot_sensitivity
+from viewkit.pipelines.audit.sample import ScoredPairs, read_pairs
+from viewkit.pipelines.audit.tables import audit_tables
+from viewkit.pipelines.audit.viewers import load_viewer
+from viewkit.pipelines.stage import FitStage, Run
+from viewkit.pipelines.vs2fi.artifact import Histograms
+from viewkit.pipelines.vs2fi.matching import require_same
+from viewkit.shards.codecs import encode_json
+from viewkit.shards.column import Column
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.files import write_whole
+
+RESULT = "audit.json"
+GRID, SENSITIVITY, ROC = "grid.png", "sensitivity.png", "roc.png"
+CONSISTENCY_GALLERY, LEVEL_GALLERY = "gallery_consistency.png", "gallery_level.png"
+PICTURES = (GRID, SENSITIVITY, ROC, CONSISTENCY_GALLERY, LEVEL_GALLERY)
+
+
+class AuditStage(FitStage[AuditConfig]):
+    """column: the pairs to look at, e.g. ``pairs_rescored``. classifier: a folder or file of a timm classifier.
+
+    encoder: whose features are one of the naive rules, ``estimator`` or ``runs/NAME``.
+    Memory: the indicators of the sampled rows, and one batch of images with one round of their views.
+    """
+
+    name: ClassVar[str] = "audit"
+    shown_as: ClassVar[str] = "audit"
+    holds: ClassVar[Mapping[str, str]] = {
+        "audit.json": "all numbers: shares filtered, the grid, rank correlations, sensitivity, ROC areas, tables",
+        "*.png": "heat maps of the grid, sensitivity, ROC curves, and galleries of pairs by range",
+    }
+    writes = "audit"
+    logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", *PICTURES)
+    replaces: ClassVar[bool] = True
+
+    def __init__(self, column: str = "pairs", classifier: Path | None = None, encoder: str = "estimator") -> None:
+        if encoder != "estimator" and not (encoder.startswith("runs/") and Path(encoder).name == encoder[5:]):
+            raise ConfigError(f"audit: encoder is '{encoder}'; it must be 'estimator' or 'runs/NAME'")
+        if not column or Path(column).name != column:
+            raise ConfigError(f"audit: column is '{column}'; it must be the name of a column of pairs")
+        self.column, self.classifier, self.encoder = column, classifier, encoder
+
+    def reads(self, config: AuditConfig) -> tuple[str, ...]:
+        return ("images", self.column, "histograms", self.encoder)
+
+    def inputs(self, config: AuditConfig, dataset: Dataset) -> Mapping[str, str]:
+        """Also the generated images that the pairs were cut from, and the classifier."""
+        digests = dict(super().inputs(config, dataset))
+        if reads_generated(dataset, self.column):
+            digests["genview"] = dataset.input_digest("genview", for_stage=self.name)
+        if self.classifier is not None:
+            digests.update(ClassifierFiles(self.classifier, config.classifier_arch).digests())
+        return digests
+
+    def fit(self, config: AuditConfig, run: Run) -> Mapping[str, Any]:
+        dataset = run.dataset
+        images, pairs = dataset.column("images"), dataset.column(self.column)
+        gamma = gamma_of(pairs)
+        generated = dataset.column("genview") if reads_generated(dataset, self.column) else None
+        histograms = Histograms.load(dataset.artifact("histograms"))
+        classifier = None
+        if self.classifier is not None:
+            classifier = ClassifierFiles(self.classifier, config.classifier_arch).load(run.device)
+        sample = read_pairs(pairs, config.images, config.rounds)
+        ours, theirs = {"num_exits": sample.num_exits}, {"num_exits": histograms.num_exits}
+        require_same(self.name, f"column '{self.column}'", ours, "the histograms", theirs, "score the pairs again")
+        run.progress.start(self.name, total=len(sample.keys), unit="images")
+        measures = measure_pairs(
+            sample,
+            images,
+            generated,
+            encoder=load_viewer(dataset, self.encoder, run.device),
+            classifier=classifier,
+            side_px=config.side_px or sample.side_px,
+            visible_share=config.visible_share,
+            device=run.device,
+            progress=run.progress,
+        )
+        findings = find(config, sample, measures, histograms, gamma, self.encoder)
+        self._plots(config, run, findings)
+        self._galleries(config, run, sample, findings, images, generated)
+        numbers = {"column": self.column, "encoder": self.encoder, **findings.numbers()}
+        tables = [asdict(table) for table in audit_tables(numbers)]
+        write_whole(run.folder / RESULT, encode_json({**numbers, "tables": tables}))
+        return shown_numbers(numbers)
+
+    def _plots(self, config: AuditConfig, run: Run, findings: Findings) -> None:
+        panels = [
+            ("pairs", findings.grid["count"]),
+            ("low-level: distance of colour histograms", findings.grid["colour"]),
+            (f"high-level: distance of {findings.chosen}", findings.grid[findings.chosen]),
+        ]
+        selected = selected_cells(findings.consistency, findings.level, config.k_sc, findings.k_al)
+        plot_grid(run.folder / GRID, panels, findings.consistency, findings.level, selected)
+        used = {"k_sc": config.k_sc, "k_al": findings.k_al, "gamma": findings.gamma}
+        plot_sensitivity(run.folder / SENSITIVITY, findings.sensitivity, used)
+        plot_roc(run.folder / ROC, findings.questions, findings.answers)
+
+    def _galleries(
+        self,
+        config: AuditConfig,
+        run: Run,
+        sample: ScoredPairs,
+        findings: Findings,
+        images: Column,
+        generated: Column | None,
+    ) -> None:
+        for file, name, ranges, values in (
+            (CONSISTENCY_GALLERY, "Semantic Consistency", findings.consistency, sample.consistency),
+            (LEVEL_GALLERY, "Alignment Level", findings.level, sample.level),
+        ):
+            place = ranges.place(values)
+            parts = [
+                (label, pick_pairs(place, part, config.gallery, run.generator(file, part)))
+                for part, label in enumerate(ranges.labels)
+            ]
+            title = f"Random pairs by {name}"
+            draw_gallery(run.folder / file, title, sample, parts, images, generated, config.tile_px)
+
+
+def gamma_of(pairs: Column) -> float:
+    """What the column's Alignment Levels were read with. `DataError` for a column of something else."""
+    gamma = pairs.identity.config.get("gamma")
+    if not isinstance(gamma, int | float):
+        raise DataError(
+            f"audit: column '{pairs.name}' was written by '{pairs.identity.stage}' and has no gamma; "
+            "name a column that 'viewkit score' or 'viewkit rescore' wrote"
+        )
+    return float(gamma)
+
+
+def reads_generated(dataset: Dataset, column: str) -> bool:
+    """Whether the column was made from generated images, itself or through the column it was rescored from."""
+    if not dataset.is_column(column):
+        return False
+    inputs = dataset.column(column).identity.inputs
+    return "genview" in inputs or any(
+        reads_generated(dataset, name) for name in inputs if name not in ("images", "genview")
+    )
+
+
+def shown_numbers(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What the command prints at its end."""
+    shares = found["filtered"]["all"]
+    return {
+        "images": found["images"],
+        "pairs": found["pairs"],
+        **{name: shares[name] for name in ("below_k_sc", "below_k_al", "below_both", "surviving", "relaxed")},
+        "high_level": found["high_level"]["chosen"],
+        "level_and_colour": found["correlation"]["colour"]["level"],
+        "consistency_and_high_level": found["correlation"][found["high_level"]["chosen"]]["consistency"],
+        **{f"roc_area_{each['name']}": each["rules"][0]["roc_area"] for each in found["ground_truth"]},
+    }
