@@ -30,8 +30,8 @@ def finish_artifact(
 ) -> None:
     """Write the receipt that makes the folder whole: size and SHA-256 of every file in it, each made durable first.
 
-    logs: names of files that may differ between runs of one identity; listed, but not part of the digest. scratch:
-    folders in it that are left out, and deleted once the receipt is there.
+    logs: names of files, and of folders, that may differ between runs of one identity; listed, but not part of the
+    digest. scratch: folders in it that are left out, and deleted once the receipt is there.
     """
     files = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": file_digest(path, sync=True)}
@@ -47,7 +47,7 @@ def finish_artifact(
         {
             "identity": identity,
             "files": files,
-            "logs": sorted(set(logs) & set(files)),
+            "logs": sorted(name for name in files if name in logs or name.split("/")[0] in logs),
             "numbers": dict(numbers),
         },
     )

@@ -14,6 +14,9 @@ MADE_BY = {
     "genview": "viewkit generate",
     "histograms": "viewkit histograms",
     "pairs": "viewkit score",
+    "quality_component": "viewkit quality",
+    "quality": "viewkit quality",
+    "audit": "viewkit audit",
 }
 """The command that writes a column or artifact, for error messages."""
 
@@ -92,9 +95,10 @@ class Dataset:
             if not self.is_column(source) and not self.is_artifact(source):
                 continue
             if self._part(source).digest != wanted:
+                command = MADE_BY.get(name, f"viewkit {identity.stage}")
                 raise DataError(
                     f"{self.path / name}: it was made from another '{source}' than the one that is there now; "
-                    f"delete {self.path / name} and rerun 'viewkit {identity.stage}', or bring the old '{source}' back"
+                    f"delete {self.path / name} and rerun '{command}', or bring the old '{source}' back"
                 )
             self.check_inputs(source)
 

@@ -73,15 +73,18 @@ class Loader(Generic[T]):
         batches = permutation[: self.steps_per_epoch * total].reshape(self.steps_per_epoch, self.world_size, -1)
         return batches[:, self.rank]
 
-    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[list[T]]:
-        """Batches of `epoch` from `start_step` on."""
+    def epoch(
+        self, epoch: int, start_step: int = 0, *, transform: Callable[[Row], T] | None = None
+    ) -> Iterator[list[T]]:
+        """Batches of `epoch` from `start_step` on. transform: in place of the loader's, for this epoch."""
+        transform = transform or self.transform
         order = self.order(epoch)[start_step:]
         with ThreadPoolExecutor(self.threads, thread_name_prefix="loader") as pool:
             waiting: deque[list[Future[list[T]]]] = deque()
             try:
                 for step in range(len(order) + AHEAD):
                     if step < len(order):
-                        waiting.append([pool.submit(self._load, part) for part in self._parts(order[step])])
+                        waiting.append([pool.submit(self._load, part, transform) for part in self._parts(order[step])])
                     if step >= AHEAD:
                         yield [item for part in waiting.popleft() for item in part.result()]
             finally:
@@ -101,8 +104,8 @@ class Loader(Generic[T]):
     def _parts(self, batch: Int64[np.ndarray, " b"]) -> list[Int64[np.ndarray, " k"]]:
         return np.array_split(batch, min(len(batch), 2 * self.threads))
 
-    def _load(self, indices: Int64[np.ndarray, " k"]) -> list[T]:
-        return [self.transform(self.read(int(index))) for index in indices]
+    def _load(self, indices: Int64[np.ndarray, " k"], transform: Callable[[Row], T]) -> list[T]:
+        return [transform(self.read(int(index))) for index in indices]
 
 
 def epoch_permutation(num_rows: int, seed: int, epoch: int) -> Int64[np.ndarray, " n"]:

@@ -16,6 +16,7 @@ from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import read_file
 from viewkit.shards.receipt import Receipt, check_size, expected_bytes, read_receipt, remedy_for, shard_name
 from viewkit.shards.sources import check_alignment
+from viewkit.shards.spool import SPOOL
 from viewkit.shards.tar import END, row_bytes
 
 
@@ -84,7 +85,7 @@ def verify_column(column: Column) -> Iterator[Finding]:
         yield _found(f"{column.name}: every input accounted for", partial(_compare_counts, column, seen))
     expected = {f"{shard_name(shard)}{end}" for shard in range(column.num_shards) for end in (".tar", ".json")}
     for path in sorted(column.path.iterdir()):
-        if path.name not in expected | {"column.json"}:
+        if path.name not in expected | {"column.json"} and path.suffix != SPOOL:
             yield Finding(f"{column.name}/{path.name}", 0, f"{path}: does not belong to the column; move it away")
 
 

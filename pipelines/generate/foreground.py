@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from viewkit.pipelines.generate.threshold import count_foreground
+from viewkit.pipelines.foreground.threshold import count_foreground
 from viewkit.pipelines.models.checkpoint import load_tensors, save_tensors
 from viewkit.shards.artifact import Artifact
 from viewkit.shards.errors import DataError

@@ -1,10 +1,25 @@
-"""Noise level of an image: adaptive to its foreground, constant, or random (GenView, eq. 4 and table 9)."""
+"""Noise level of an image: adaptive to its foreground, constant, random (GenView, eq. 4 and table 9), or by a table."""
+
+import csv
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
+
+from viewkit.shards.errors import DataError
 
 STEP = 100
 LARGEST = 400
 LEVELS = tuple(range(0, LARGEST + 1, STEP))
+MOST = 999
+"""Largest level there is."""
+HEADERS = {"share": ("share", "level"), "key": ("key", "level")}
 
 
 def adaptive_level(count: int, total: int) -> int:
@@ -19,3 +34,72 @@ def adaptive_level(count: int, total: int) -> int:
 def sample_level(generator: np.random.Generator) -> int:
     """One of 0, 100 ... 400, alike."""
     return LEVELS[int(generator.integers(len(LEVELS)))]
+
+
+@dataclass(frozen=True)
+class LevelTable:
+    """A user's own levels, of one of two kinds: by foreground share or by key; the other mapping is empty.
+
+    by_share: from which share on a level holds, ascending, the first 0. Shares are fractions, so 0.6 of 5 tokens is 3
+    tokens exactly. digest: SHA-256 of the file, part of the identity of what is made with it.
+    """
+
+    by_share: Sequence[tuple[Fraction, int]]
+    by_key: Mapping[str, int]
+    digest: str
+
+    @staticmethod
+    def read(path: Path) -> "LevelTable":
+        """A CSV file with the header ``share,level`` or ``key,level``; `DataError` names the line that is wrong."""
+        try:
+            content = path.read_bytes()
+            lines = list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise DataError(f"{path}: cannot be read as a level table ({error}); it must be a CSV file") from error
+        rows = [(number, [cell.strip() for cell in line]) for number, line in enumerate(lines, 1) if any(line)]
+        header = tuple(rows[0][1]) if rows else ()
+        if header not in HEADERS.values() or len(rows) < 2:
+            raise DataError(
+                f"{path}: begins with '{','.join(header)}'; it must be 'share,level' or 'key,level', and rows"
+            )
+        digest = hashlib.sha256(content).hexdigest()
+        pairs = [_pair(path, number, cells) for number, cells in rows[1:]]
+        if header == HEADERS["share"]:
+            return LevelTable(_shares(path, pairs), {}, digest)
+        by_key = dict(pairs)
+        if len(by_key) < len(pairs):
+            twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+            raise DataError(f"{path}: names the key {twice} more than once")
+        return LevelTable((), by_key, digest)
+
+    def check_keys(self, keys: Sequence[str]) -> None:
+        """`DataError` unless a table by key has all of `keys`."""
+        if self.by_key and (missing := [key for key in keys if key not in self.by_key]):
+            raise DataError(f"level table: has no level for {len(missing)} images (first: {missing[0]}); add them")
+
+    def level(self, key: str, count: int, total: int) -> int:
+        """Level of the image `key` with `count` foreground tokens among `total`."""
+        if self.by_key:
+            return self.by_key[key]
+        return [level for share, level in self.by_share if count >= share * total][-1]
+
+
+def _pair(path: Path, number: int, cells: Sequence[str]) -> tuple[str, int]:
+    """First cell and level of one line."""
+    if len(cells) != 2 or not cells[0]:
+        raise DataError(f"{path}: line {number} has {len(cells)} cells; two are needed")
+    if not (cells[1].isascii() and cells[1].isdigit() and int(cells[1]) <= MOST):
+        raise DataError(f"{path}: line {number} has the level '{cells[1]}'; levels are whole numbers in 0 ... {MOST}")
+    return cells[0], int(cells[1])
+
+
+def _shares(path: Path, pairs: Sequence[tuple[str, int]]) -> list[tuple[Fraction, int]]:
+    """The pairs with their shares as numbers."""
+    try:
+        found = [(Fraction(share), level) for share, level in pairs]
+    except (ValueError, ZeroDivisionError) as error:
+        raise DataError(f"{path}: has a share that is no number ({error}); e.g. 0.2") from error
+    shares = [share for share, _ in found]
+    if shares[0] != 0 or shares[-1] > 1 or any(low >= high for low, high in pairwise(shares)):
+        raise DataError(f"{path}: shares must begin with 0 and ascend to 1 at most, one line each")
+    return found

@@ -1,4 +1,4 @@
-"""Stage `generate`: foreground share, noise level and one generated view of every image."""
+"""Stage `generate`: foreground share, noise level and generated views of every image."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,65 +11,103 @@ import torch
 from jaxtyping import UInt8
 
 from viewkit.pipelines.generate.config import GenerateConfig
-from viewkit.pipelines.generate.encoders import Encoder, create_encoder, needed
+from viewkit.pipelines.generate.encoders import Encoder, create_encoder, encoder_inputs
 from viewkit.pipelines.generate.foreground import Foreground
-from viewkit.pipelines.generate.generators.face import Failed, Generated, Generator
-from viewkit.pipelines.generate.generators.table import GENERATORS
-from viewkit.pipelines.generate.levels import adaptive_level, sample_level
+from viewkit.pipelines.generate.generators.face import Failed, Generated, Generator, Setup
+from viewkit.pipelines.generate.generators.table import generator_class
+from viewkit.pipelines.generate.levels import LevelTable, adaptive_level, sample_level
+from viewkit.pipelines.generate.micro_batches import MicroBatches
 from viewkit.pipelines.generate.padding import padded
-from viewkit.pipelines.generate.unclip_folder import ENCODER_PARTS, PARTS, UnclipFolder
 from viewkit.pipelines.stage import MapStage, Run, ShardFn
 from viewkit.shards.codecs import decode_image, encode_json
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import DataError
+from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
+from viewkit.shards.view_fields import fields_of_views
+
+BATCH = 16
+"""Rows a forward pass: a GPU is full with 8 to 16 at 768 px."""
 
 
 class GenerateStage(MapStage[GenerateConfig]):
     """Needs the artifact that `ForegroundStage` writes with ``config.foreground()``.
 
-    weights: the Stable unCLIP folder, for the generator or the encoder ``unclip``. batch_size: rows a forward pass;
-    every batch is filled up to it.
+    weights: the generator's folder, or its hub id and commit. levels: CSV file of the strategy ``table``.
+    encoder_weights: as `ForegroundStage` has it. batch_size: rows a forward pass; every batch is filled up to it.
+    compile: the networks go through torch.compile, which takes minutes and then saves time on every image.
+
+    Version 2: the solver `ddim` no longer clips latents to [-1, 1].
     """
 
     name = "generate"
+    version = 2
     shown_as = "genview"
     holds: ClassVar[Mapping[str, str]] = {
-        "jpg, png or webp": "the generated view",
-        "json": "foreground_share, level (0-999), seed, attempt, generator; for retrieval also neighbour and cosine",
+        "jpg, png or webp": "the generated view; of several, the others are 1.jpg, 2.jpg ...",
+        "json": "foreground_share, level (0-999), seed, attempt, generator; for retrieval also neighbour and cosine; "
+        "with several views also views, a list of each view's own facts",
     }
     writes = "genview"
 
-    def __init__(self, weights: Path | None = None, batch_size: int = 16) -> None:
-        self.weights = weights
-        self.batch_size = batch_size
+    def __init__(
+        self,
+        weights: Path | None = None,
+        batch_size: int | None = None,
+        levels: Path | None = None,
+        encoder_weights: Path | None = None,
+        compile: bool | None = None,
+    ) -> None:
+        if batch_size is not None and not 1 <= batch_size <= 4096:
+            raise ConfigError(f"--batch-size is {batch_size}; it must lie in 1 ... 4096")
+        self.weights, self.levels, self.encoder_weights = weights, levels, encoder_weights
+        self.batch_size = batch_size or BATCH
+        self.compiled = bool(compile)
 
     def reads(self, config: GenerateConfig) -> tuple[str, ...]:
         inputs = ("images", "foreground")
         return (*inputs, "estimator") if config.encoder_name == "estimator" else inputs
 
     def inputs(self, config: GenerateConfig, dataset: Dataset) -> Mapping[str, str]:
-        inputs = dict(super().inputs(config, dataset))
-        if "unclip" in (config.generator, config.encoder_name):
-            parts = PARTS if config.generator == "unclip" else ENCODER_PARTS
-            inputs |= UnclipFolder(needed(self.weights), parts).digests()
-        return inputs
+        table = self._table(config)
+        return {
+            **super().inputs(config, dataset),
+            **encoder_inputs(config.encoder_name, self.weights, self.encoder_weights),
+            **generator_class(config.generator).inputs(config, self.weights),
+            **({} if table is None else {"levels": table.digest}),
+        }
+
+    def keeps_rows(self, config: GenerateConfig) -> bool:
+        return generator_class(config.generator).dear
 
     def prepare(self, config: GenerateConfig, run: Run) -> ShardFn:
+        table = self._table(config)
+        if table is not None:
+            table.check_keys(run.dataset.column("images").keys())
         foreground = Foreground.read(run.dataset.artifact("foreground"))
-        encoder = create_encoder(config.encoder_name, run.dataset, self.weights, run.device, config.precision)
+        encoder = create_encoder(
+            config.encoder_name, run.dataset, self.weights, run.device, config.precision, self.encoder_weights
+        )
         foreground.check_encoder(encoder.fingerprint())
-        generator = GENERATORS[config.generator](config, run, encoder, foreground, self.weights)
-        job = Job(config, run, encoder, foreground, generator, self.batch_size)
-        return job.views
+        setup = Setup(config, run, encoder, foreground, self.weights, self.compiled)
+        generator = generator_class(config.generator).create(setup)
+        micro = MicroBatches(self.batch_size, "generate", run.progress.message)
+        return Job(config, run, encoder, foreground, generator, table, self.batch_size, micro).views
+
+    def _table(self, config: GenerateConfig) -> LevelTable | None:
+        """The user's levels; `ConfigError` unless strategy and file go together."""
+        if (config.strategy == "table") != (self.levels is not None):
+            raise ConfigError(
+                f"strategy is '{config.strategy}' and --levels is {self.levels or 'not given'}; a table of levels "
+                "takes both, --strategy table --levels FILE.csv"
+            )
+        return None if self.levels is None else LevelTable.read(self.levels)
 
 
 @dataclass(frozen=True)
 class Image:
-    """A decoded row with what decides its view. count: its foreground tokens, of `total`."""
+    """A decoded row with what decides its views. count: its foreground tokens, of `total`."""
 
     key: str
-    pixels: UInt8[np.ndarray, "h w 3"]
     embedding: torch.Tensor
     count: int
     total: int
@@ -77,15 +115,25 @@ class Image:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """View number `view` of an image, still to be made."""
+
+    image: Image
+    view: int
+
+
+@dataclass(frozen=True)
 class Job:
-    """One worker's loaded models, and the work on rows."""
+    """One worker's loaded models, and the work on rows. micro: batches of views that are sampled at once."""
 
     config: GenerateConfig
     run: Run
     encoder: Encoder
     foreground: Foreground
     generator: Generator
+    table: LevelTable | None
     batch_size: int
+    micro: MicroBatches
 
     def views(self, rows: Iterator[Row]) -> Iterator[Row | Reject]:
         """One row or reject for each of `rows`, in order."""
@@ -100,18 +148,20 @@ class Job:
             return []
         pixels = padded(list(decoded.values()), self.batch_size)
         tokens, embedding = self.encoder.tokens_and_embedding(pixels)
-        finite = (tokens.isfinite().flatten(1).all(dim=1) & embedding.isfinite().all(dim=1)).tolist()
         if self.generator.encoder is not self.encoder:
             embedding = self.generator.condition(pixels)
+        finite = (tokens.isfinite().flatten(1).all(dim=1) & embedding.isfinite().all(dim=1)).tolist()
         counts, total = self.foreground.counts(tokens).tolist(), tokens.shape[1]
         return [
-            Image(key, pixels[i], embedding[i], counts[i], total, self._level(key, counts[i], total))
+            Image(key, embedding[i], counts[i], total, self._level(key, counts[i], total))
             if finite[i]
             else Reject(key, "non_finite", "the encoder's tokens or embedding are not finite")
             for i, key in enumerate(decoded)
         ]
 
     def _level(self, key: str, count: int, total: int) -> int:
+        if self.table is not None:
+            return self.table.level(key, count, total)
         if self.config.strategy == "adaptive":
             return adaptive_level(count, total)
         if self.config.strategy == "random":
@@ -119,43 +169,68 @@ class Job:
         return self.config.level
 
     def _generate(self, seen: Sequence[Image | Reject]) -> dict[str, Row | Reject]:
-        """Views of the images; what fails is drawn again with the next attempt's seed, in a batch filled up again."""
+        """Views of the images. What fails is drawn again with the next attempt's seed, in the end once in fp32; an
+        image of which one view fails for good is a reject."""
         outcomes: dict[str, Row | Reject] = {each.key: each for each in seen if isinstance(each, Reject)}
-        left = [each for each in seen if isinstance(each, Image)]
-        for attempt in range(self.config.attempts):
+        images = [each for each in seen if isinstance(each, Image)]
+        made: dict[tuple[str, int], tuple[Generated, Mapping[str, Any]]] = {}
+        left = [Draw(image, view) for image in images for view in range(self.config.views_per_image)]
+        for attempt in range(self.config.attempts + 1):
+            if not left:
+                break
+            generator = self.generator if attempt < self.config.attempts else self.generator.in_fp32()
+            if generator is None:
+                break
+            facts = {"attempt": attempt} | ({} if generator is self.generator else {"precision": "fp32"})
             failed = []
-            for image, result in zip(left, self._sample(left, attempt), strict=True):
+            for draw, result in zip(left, self._sample(generator, left, attempt), strict=True):
                 if isinstance(result, Generated):
-                    outcomes[image.key] = self._row(image, attempt, result)
+                    made[draw.image.key, draw.view] = result, facts | self._size()
                 else:
-                    outcomes[image.key] = Reject(image.key, result.reason, result.detail)
-                    failed.append(image)
+                    outcomes[draw.image.key] = Reject(draw.image.key, result.reason, result.detail)
+                    failed.append(draw)
             left = failed
+        lost = {draw.image.key for draw in left}
+        for image in images:
+            if image.key not in lost:
+                outcomes[image.key] = self._row(image, [made[image.key, i] for i in range(self.config.views_per_image)])
         return outcomes
 
-    def _sample(self, images: Sequence[Image], attempt: int) -> list[Generated | Failed]:
-        if not images:
-            return []
-        batch = padded(images, self.batch_size)
-        streams = [self.run.generator(image.key, "view", attempt) for image in batch]
-        embedding = torch.stack([image.embedding for image in batch])
-        noise = np.stack([s.standard_normal(embedding.shape[1], dtype=np.float32) for s in streams])
-        latents = np.stack([s.standard_normal(self.generator.latent_shape or (0,), dtype=np.float32) for s in streams])
-        level = torch.tensor([image.level for image in batch])
-        conditioning = self.generator.perturb(embedding, level, torch.from_numpy(noise))
-        results = self.generator.sample(conditioning, torch.from_numpy(latents), [image.key for image in batch])
-        return results[: len(images)]
+    def _sample(self, generator: Generator, draws: Sequence[Draw], attempt: int) -> list[Generated | Failed]:
+        def sample(rows: list[int]) -> list[Generated | Failed]:
+            batch = [draws[row] for row in rows]
+            streams = [self.run.generator(*self._names(draw, attempt)) for draw in batch]
+            embedding = torch.stack([draw.image.embedding for draw in batch])
+            noise = np.stack([s.standard_normal(embedding.shape[1], dtype=np.float32) for s in streams])
+            latents = np.stack([s.standard_normal(generator.latent_shape or (0,), dtype=np.float32) for s in streams])
+            level = torch.tensor([draw.image.level for draw in batch])
+            conditioning = generator.perturb(embedding, level, torch.from_numpy(noise))
+            return generator.sample(conditioning, torch.from_numpy(latents), [draw.image.key for draw in batch])
 
-    def _row(self, image: Image, attempt: int, view: Generated) -> Row:
+        return self.micro.run(len(draws), sample)
+
+    @staticmethod
+    def _names(draw: Draw, attempt: int) -> tuple[object, ...]:
+        """What the noise of a view depends on, beside the seed."""
+        first = (draw.image.key, "view", attempt)
+        return (*first, draw.view) if draw.view else first
+
+    def _size(self) -> dict[str, int]:
+        """Marks what was made by smaller batches than asked for: it may differ in its last bits."""
+        return {"batch_size": self.micro.size} if self.micro.shrunk else {}
+
+    def _row(self, image: Image, views: Sequence[tuple[Generated, Mapping[str, Any]]]) -> Row:
+        each = [{**facts, **view.facts} for view, facts in views]
         facts: dict[str, Any] = {
             "foreground_share": image.count / image.total,
             "level": image.level,
             "seed": self.config.seed,
-            "attempt": attempt,
             "generator": self.generator.name,
-            **view.facts,
+            **each[0],
+            **({"views": each} if len(each) > 1 else {}),
         }
-        return Row(image.key, {**view.fields, "json": encode_json(facts)})
+        fields = fields_of_views([view.fields for view, _ in views])
+        return Row(image.key, {**fields, "json": encode_json(facts)})
 
 
 def _decode(rows: Sequence[Row]) -> tuple[dict[str, UInt8[np.ndarray, "h w 3"]], dict[str, Row | Reject]]:

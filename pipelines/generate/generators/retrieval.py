@@ -12,9 +12,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from viewkit.pipelines.generate.encoders import Encoder
-from viewkit.pipelines.generate.generators.face import Failed, Generated, Generator
+from viewkit.pipelines.generate.foreground import INDEX
+from viewkit.pipelines.generate.generators.face import Failed, Generated, Generator, Setup
 from viewkit.pipelines.generate.noising import add_noise, squared_cosine, standardise
-from viewkit.pipelines.generate.search import block_rows, nearest_other
+from viewkit.pipelines.generate.search import block_rows, nearest_other, open_index
 from viewkit.shards.codecs import image_field
 from viewkit.shards.column import Column
 from viewkit.shards.errors import DataError
@@ -27,6 +28,7 @@ class Retrieval(Generator):
     """
 
     name = "retrieval"
+    dear = False
 
     def __init__(
         self,
@@ -47,6 +49,12 @@ class Retrieval(Generator):
         self.mean, self.std = mean.to(encoder.device), std.to(encoder.device)
         self.abar = squared_cosine().to(encoder.device)
         self.block = block_rows(index.shape[1])
+
+    @classmethod
+    def create(cls, setup: Setup) -> "Retrieval":
+        dataset, foreground = setup.run.dataset, setup.foreground
+        index = open_index(dataset.artifact("foreground").path(INDEX))
+        return cls(setup.encoder, index, foreground.mean, foreground.std, dataset.column("images"))
 
     def perturb(
         self, embedding: Float[Tensor, "n d"], level: Int[Tensor, " n"], noise: Float[Tensor, "n d"]

@@ -1,5 +1,8 @@
 """Noise on embeddings, exact search, preprocessing and padding."""
 
+import inspect
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +15,7 @@ from viewkit.pipelines.generate.embeddings import Embeddings
 from viewkit.pipelines.generate.noising import add_noise, squared_cosine
 from viewkit.pipelines.generate.padding import full_batches, padded
 from viewkit.pipelines.generate.preprocess import Preprocess
-from viewkit.pipelines.generate.search import nearest_other
+from viewkit.pipelines.generate.search import block_rows, nearest_other, open_index
 
 
 def test_squared_cosine_has_the_published_values():
@@ -43,6 +46,60 @@ def test_block_search_equals_brute_force(block):
     assert found.tolist() == twin.nearest_other(queries, index, own)
     assert (found != torch.from_numpy(own)).all()
     np.testing.assert_allclose(product, (queries * index[found]).sum(axis=1), rtol=1e-5)
+
+
+class Watched:
+    """An index that notes how many rows are asked for at once."""
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.asked = []
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, part):
+        found = self.rows[part]
+        self.asked.append(len(found))
+        return found
+
+
+def test_search_holds_one_block_in_memory_however_large_the_index(tmp_path):
+    rows, width = 60_000, 64  # 15 MB
+    path = tmp_path / "index.npy"
+    made = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, width))
+    made[:] = np.random.default_rng(0).standard_normal((rows, width), dtype=np.float32)
+    made.flush()
+    block = block_rows(width, num_bytes=2**20)
+    watched = Watched(open_index(path))
+    queries = torch.from_numpy(np.array(made[:8]))
+    del made
+    tracemalloc.start()
+    try:
+        search = inspect.unwrap(nearest_other)  # without the check that the index is an array
+        found, _ = search(queries, watched, torch.arange(8), block)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (max(watched.asked), sum(watched.asked)) == (block, rows)
+    assert peak < 3 * 2**20
+    assert len(found) == 8
+
+
+def test_embeddings_hold_a_few_blocks_in_memory(tmp_path):
+    rows, width = 60_000, 64
+    tracemalloc.start()
+    try:
+        embeddings = Embeddings(rows, width, tmp_path / "index.npy")
+        embeddings.block = block_rows(width, num_bytes=2**20)
+        for row in range(0, rows, 70):
+            embeddings.put(row, torch.full((width,), float(row)))
+        mean, std = embeddings.statistics()
+        embeddings.to_index(mean, std)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * 2**20  # numpy's copies of a block in fp64, not the 15 MB of all rows
 
 
 def test_search_finds_nothing_where_there_is_no_other():

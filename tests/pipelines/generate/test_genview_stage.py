@@ -22,7 +22,7 @@ from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 
 CONFIG = GenerateConfig(sample=30)
-UNCLIP = GenerateConfig(generator="unclip", sample=30, steps=1, output_px=64, sign="+")
+UNCLIP = GenerateConfig(generator="unclip", sample=30, steps=1, render_px=32, output_px=64, sign="+")
 
 
 def generate(dataset, config=CONFIG, weights=None, execution=CPU, batch_size=8):
@@ -239,7 +239,7 @@ def test_a_dataset_too_small_for_the_fit_says_so(tmp_path):
 
 
 def test_an_undecided_sign_leaves_a_contact_sheet(fresh, monkeypatch):
-    monkeypatch.setattr("viewkit.pipelines.generate.component.LEAST_T", 1e9)
+    monkeypatch.setattr("viewkit.pipelines.foreground.component.LEAST_T", 1e9)
     with pytest.raises(DataError, match=r"rerun with --sign \+ or --sign -"):
         run_stage(ForegroundStage(), CONFIG.foreground(), fresh, CPU)
     assert (fresh.path / "foreground" / "masks.png").stat().st_size > 1000

@@ -1,0 +1,1 @@
+"""What is foreground: the first principal component of patch tokens, its sign, and the pictures that show it."""

@@ -1,0 +1,21 @@
+"""Options of `viewkit fidelity`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from viewkit.pipelines.generate.config import ENCODER_HELP, FitOptions, Precision
+from viewkit.shards.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FidelityConfig:
+    """Measure how near generated views are to their images, by the cosine of their embeddings (GenView, tab. 10)."""
+
+    encoder: Annotated[str, f"whose embeddings are compared: {ENCODER_HELP}"] = "estimator"
+    sample: Annotated[int, "images looked at, those with the smallest key hashes; the paper takes 50,000"] = 50_000
+    precision: Annotated[Precision, "precision of an encoder in --weights"] = "fp32"
+
+    def __post_init__(self) -> None:
+        FitOptions(encoder=self.encoder)  # says which names there are
+        if self.sample < 2:
+            raise ConfigError(f"sample is {self.sample}; at least 2 images are needed")

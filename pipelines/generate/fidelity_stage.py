@@ -1,0 +1,129 @@
+"""Stage `fidelity`: how near the views of a column are to their images."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float64, UInt8
+
+from viewkit.pipelines.generate.encoders import Encoder, create_encoder, encoder_inputs
+from viewkit.pipelines.generate.fidelity import cosines, summarise, table_lines
+from viewkit.pipelines.generate.fidelity_config import FidelityConfig
+from viewkit.pipelines.generate.padding import padded
+from viewkit.pipelines.seeds import smallest
+from viewkit.pipelines.stage import FitStage, Run
+from viewkit.shards.codecs import decode_image, decode_json
+from viewkit.shards.column import Column
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.files import read_file, write_whole
+from viewkit.shards.view_fields import views_of_fields
+
+FACTS, COLUMN = "fidelity.json", "genview"
+
+
+class FidelityStage(FitStage[FidelityConfig]):
+    """column: of generated views. weights, encoder_weights: as `ForegroundStage` has them. Where an image has several
+    views their cosines are averaged."""
+
+    name = "fidelity"
+    shown_as = "fidelity"
+    holds: ClassVar[Mapping[str, str]] = {
+        "fidelity.json": "cosine of views and images: mean, standard error, chance; by level share and cosine",
+    }
+
+    def __init__(
+        self,
+        weights: Path | None = None,
+        encoder_weights: Path | None = None,
+        column: str = COLUMN,
+        batch_size: int = 16,
+    ) -> None:
+        if not column or "/" in column:
+            raise ConfigError(f"--column is '{column}'; it must be the name of a column of views, e.g. {COLUMN}")
+        self.weights, self.encoder_weights = weights, encoder_weights
+        self.column, self.batch_size = column, batch_size
+
+    @property
+    def writes(self) -> str:
+        return "fidelity" if self.column == COLUMN else f"fidelity_{self.column}"
+
+    def reads(self, config: FidelityConfig) -> tuple[str, ...]:
+        inputs = ("images", self.column)
+        return (*inputs, "estimator") if config.encoder == "estimator" else inputs
+
+    def inputs(self, config: FidelityConfig, dataset: Dataset) -> Mapping[str, str]:
+        files = encoder_inputs(config.encoder, self.weights, self.encoder_weights)
+        return {**super().inputs(config, dataset), **files}
+
+    def fit(self, config: FidelityConfig, run: Run) -> Mapping[str, Any]:
+        images, views = run.dataset.column("images"), run.dataset.column(self.column)
+        keys = smallest(views.keys(), config.sample)
+        if len(keys) < 2:
+            raise DataError(f"fidelity: the column '{self.column}' holds {len(keys)} rows, and 2 are needed")
+        encoder = create_encoder(
+            config.encoder, run.dataset, self.weights, run.device, config.precision, self.encoder_weights
+        )
+        run.progress.start(self.name, len(keys), "images")
+        cosine, other, level = [], [], []
+        first: Float64[np.ndarray, "v d"] | None = None
+        previous: Float64[np.ndarray, " d"] | None = None
+        for start in range(0, len(keys), self.batch_size):
+            part = keys[start : start + self.batch_size]
+            source = self._embed(encoder, [decode_image(images.fields(images.place_of[key])) for key in part])
+            shown, facts = zip(*(_views(views, key) for key in part), strict=True)
+            made = self._embed(encoder, [view for each in shown for view in each])
+            ends = np.cumsum([len(each) for each in shown])[:-1]
+            for image, own, says in zip(source, np.split(made, ends), facts, strict=True):
+                cosine.append(_mean_cosine(own, image))
+                level.append(int(says["level"]))
+                if previous is not None:
+                    other.append(_mean_cosine(own, previous))
+                first, previous = own if first is None else first, image
+            run.progress.advance(len(part))
+        assert first is not None and previous is not None
+        other.append(_mean_cosine(first, previous))  # every image is once another one's
+        found = summarise(np.array(cosine), np.array(other), np.array(level))
+        numbers = {**_made_by(views), **found.numbers()}
+        content = json.dumps({"encoder": dict(encoder.fingerprint()), **numbers}, indent=1, sort_keys=True)
+        write_whole(run.folder / FACTS, f"{content}\n".encode())
+        return numbers
+
+    def _embed(self, encoder: Encoder, images: Sequence[UInt8[np.ndarray, "_ _ 3"]]) -> Float64[np.ndarray, "n d"]:
+        """Embeddings of a few images, from full batches."""
+        batch = padded(images, self.batch_size)
+        parts = [batch[i : i + self.batch_size] for i in range(0, len(batch), self.batch_size)]
+        found = [encoder.tokens_and_embedding(part)[1].double().cpu().numpy() for part in parts]
+        return np.concatenate(found)[: len(images)]
+
+
+def _views(views: Column, key: str) -> tuple[list[UInt8[np.ndarray, "_ _ 3"]], Mapping[str, Any]]:
+    """Pixels of an image's views, and its facts."""
+    fields = views.fields(views.place_of[key])
+    pictures = {name: content for name, content in fields.items() if name != "json"}
+    return [decode_image(view) for view in views_of_fields(pictures)], decode_json(fields["json"])
+
+
+def _mean_cosine(made: Float64[np.ndarray, "v d"], embedding: Float64[np.ndarray, " d"]) -> float:
+    return float(cosines(made, np.broadcast_to(embedding, made.shape)).mean())
+
+
+def _made_by(views: Column) -> dict[str, Any]:
+    """Generator and strategy of a column, as its identity has them."""
+    config = views.identity.config
+    names = ("generator", "strategy", "level") if config.get("strategy") == "constant" else ("generator", "strategy")
+    return {name: config[name] for name in names if name in config}
+
+
+def summary_lines(dataset: Dataset) -> list[str]:
+    """The table of all fidelities of a dataset, for the end of `viewkit fidelity`."""
+    rows = []
+    for name in dataset.artifacts():
+        if name == "fidelity" or name.startswith("fidelity_"):
+            artifact = dataset.artifact(name)
+            numbers = json.loads(read_file(artifact.path(FACTS)))
+            made_by = [str(numbers[each]) for each in ("generator", "strategy", "level") if each in numbers]
+            rows.append((" ".join(made_by) or name, numbers))
+    return table_lines(rows) if rows else []

@@ -1,0 +1,44 @@
+"""From a batch of pictures on the device to what is stored: checked for failures, resized, encoded."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor
+
+from viewkit.pipelines.generate.generators.face import Failed, Generated
+from viewkit.shards.codecs import encode_jpeg
+
+LEAST_STD = 2.0
+"""Grey levels; a picture that varies less is a failed one."""
+THREADS = 4
+"""Encoding a 512 px JPEG takes some 10 ms of one core, and holds no lock of the interpreter."""
+
+
+def to_uint8(images: Float[Tensor, "n 3 s s"], side_px: int) -> UInt8[np.ndarray, "n side side 3"]:
+    """Pictures of nominally 0 ... 1, resized where they are (antialiased bicubic, in fp32). NaN becomes black."""
+    images = images.float().nan_to_num().clamp(0, 1)
+    if images.shape[-1] != side_px:
+        size = (side_px, side_px)
+        images = F.interpolate(images, size=size, mode="bicubic", antialias=True, align_corners=False).clamp(0, 1)
+    pixels: np.ndarray = (images * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+    return pixels
+
+
+def outcomes(
+    pixels: UInt8[np.ndarray, "n side side 3"], finite: Bool[Tensor, " n"], quality: int, facts: Mapping[str, Any]
+) -> list[Generated | Failed]:
+    """JPEGs (4:4:4), and what failed. finite: rows that stayed finite all along. facts: of every picture."""
+
+    def outcome(image: UInt8[np.ndarray, "side side 3"], ok: bool) -> Generated | Failed:
+        if not ok:
+            return Failed("non_finite", "latents or pixels are not finite")
+        if (spread := float(image.std())) < LEAST_STD:
+            return Failed("near_constant", f"standard deviation {spread:.2f} grey levels")
+        return Generated({"jpg": encode_jpeg(image, quality=quality)}, facts)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(outcome, pixels, finite.tolist()))

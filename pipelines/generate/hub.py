@@ -1,0 +1,65 @@
+"""Weights named by a hub id and a commit: fetched once into the Hugging Face cache, later found there offline."""
+
+import re
+from pathlib import Path
+
+from viewkit.shards.errors import ConfigError, DataError
+
+HELP = "docs/generators.md says where to get the weights"
+
+PINNED = re.compile(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})")
+ID = re.compile(r"[\w.-]+/[\w.-]+(@.*)?")
+PLAIN = ("*.json", "*.txt", "*/model.safetensors", "*/diffusion_pytorch_model.safetensors")
+HALF = ("*.json", "*.txt", "*/model.fp16.safetensors", "*/diffusion_pytorch_model.fp16.safetensors")
+"""What is fetched: settings, vocabularies and safetensors, never a pickle and never code."""
+
+
+def local_folder(path: Path) -> Path:
+    """`path` itself where it exists, else the cached folder of the hub id that it is.
+
+    A branch or tag may change under a finished column, so an id with anything but a commit is a `ConfigError`.
+    `DataError` when there is no such folder, or the id cannot be fetched.
+    """
+    name = path.as_posix()
+    if path.exists():
+        return path
+    if found := PINNED.fullmatch(name):
+        return _snapshot(*found.groups())
+    if "@" in name and ID.fullmatch(name):
+        raise ConfigError(
+            f"--weights {name}: a hub id is pinned to a commit, org/name@COMMIT with all 40 hex digits of it; "
+            "docs/generators.md says more"
+        )
+    raise DataError(
+        f"{path}: there is no such folder; --weights takes a local folder, or org/name@COMMIT of the hub, {HELP}"
+    )
+
+
+def _snapshot(repository: str, commit: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HTTPError
+
+    def fetch(patterns: tuple[str, ...], offline: bool) -> Path:
+        found = snapshot_download(repository, revision=commit, allow_patterns=list(patterns), local_files_only=offline)
+        return Path(found)
+
+    for patterns in (PLAIN, HALF):
+        try:
+            if _has_networks(folder := fetch(patterns, offline=True)):
+                return folder
+        except (OSError, ValueError):
+            continue  # not in the cache, or not all of it: fetched below
+    try:
+        folder = fetch(PLAIN, offline=False)
+        return folder if _has_networks(folder) else fetch(HALF, offline=False)
+    except (OSError, ValueError, HTTPError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(
+            f"--weights {repository}@{commit[:12]}...: cannot be fetched ({first}); check id and commit, or download "
+            "it once on a machine with a connection and give the folder (docs/generators.md lists the copies)"
+        ) from error
+
+
+def _has_networks(folder: Path) -> bool:
+    """Whether any weights are there; which ones are needed is checked by who asked for the folder."""
+    return any(folder.glob("unet/*.safetensors"))
