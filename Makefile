@@ -61,7 +61,7 @@ format: setup  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: setup  ## write the generated pages, docs/cli.md and docs/columns.md
+docs: setup  ## write the generated pages, docs/cli.md, docs/columns.md and docs/presets.md
 	$(BIN)/python -m viewkit.cli.reference docs
 
 pipeline: setup  ## all stages on your images: make pipeline DATA=folder OUT=dataset [CONFIG=file.toml] [LABELS=folders] [SIGN=+]

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from viewkit.shards.dataset import Dataset
 
 DATASET = Argument("dataset", "folder of the dataset")
+WEIGHTS = Argument(
+    "weights", "folder of the generator's weights, or org/name@COMMIT; see docs/generators.md", Path, option=True
+)
+ENCODER_WEIGHTS = Argument(
+    "encoder_weights", "safetensors file with the weights of a timm: or open_clip: encoder", Path, option=True
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,8 @@ class StageCommand:
     """A command that runs stages in order. config: ``module:name``, imported to list the options, never torch.
 
     maps_rows: whether it writes a column, on several workers. closing: function of the dataset that gives the lines
-    to print when all is done. page: file to open then, below the dataset.
+    to print when all is done. page: file to open then, below the dataset. presets: function that gives the options of
+    a preset by its name. also: switches, each with the command that it runs afterwards with that one's defaults.
     """
 
     name: str
@@ -47,6 +54,11 @@ class StageCommand:
     maps_rows: bool = False
     closing: str | None = None
     page: str | None = None
+    presets: str | None = None
+    also: tuple[tuple[str, str], ...] = ()
+
+    def preset_options(self) -> "Callable[[str], dict[str, Any]] | None":
+        return None if self.presets is None else _load(self.presets)
 
     def closing_lines(self, dataset: "Dataset") -> list[str]:
         return [] if self.closing is None else list(_load(self.closing)(dataset))
@@ -77,14 +89,34 @@ PIPELINE = (
     ),
     StageCommand(
         "generate",
-        "Generate one view of every image, at a noise level its foreground allows.",
+        "Generate views of every image, at a noise level its foreground allows.",
         "generate.config:GenerateConfig",
         (
-            Step("generate.foreground_stage:ForegroundStage", ("weights",), "foreground"),
-            Step("generate.stage:GenerateStage", ("weights",)),
+            Step("generate.foreground_stage:ForegroundStage", ("weights", "encoder_weights"), "foreground"),
+            Step("generate.stage:GenerateStage", ("weights", "batch_size", "levels", "encoder_weights", "compile")),
         ),
-        (DATASET, Argument("weights", "folder of a Stable unCLIP pipeline, see docs/generators.md", Path, option=True)),
+        (
+            DATASET,
+            WEIGHTS,
+            ENCODER_WEIGHTS,
+            Argument("levels", "CSV file of noise levels, for --strategy table", Path, option=True),
+            Argument("batch_size", "views in a forward pass (16 unless given)", int, option=True),
+            Argument("compile", "compile the generator's networks", bool, option=True),
+        ),
         maps_rows=True,
+    ),
+    StageCommand(
+        "fidelity",
+        "Measure how near generated views are to their images.",
+        "generate.fidelity_config:FidelityConfig",
+        (Step("generate.fidelity_stage:FidelityStage", ("weights", "encoder_weights", "column")),),
+        (
+            DATASET,
+            WEIGHTS,
+            ENCODER_WEIGHTS,
+            Argument("column", "column of generated views", option=True, default="genview"),
+        ),
+        closing="generate.fidelity_stage:summary_lines",
     ),
     StageCommand(
         "histograms",
@@ -98,6 +130,21 @@ PIPELINE = (
         "score.config:ScoreConfig",
         (Step("score.stage:ScoreStage"),),
         maps_rows=True,
+        also=(("quality", "quality"),),
+    ),
+    StageCommand(
+        "quality",
+        "Rate every stored pair: foregrounds alike, backgrounds unlike (GenView).",
+        "quality.config:QualityConfig",
+        (
+            Step("quality.component_stage:QualityComponentStage", ("weights",)),
+            Step("quality.stage:QualityStage", ("weights",)),
+        ),
+        (
+            DATASET,
+            Argument("weights", "the encoder's .safetensors file, for names ending in /file", Path, option=True),
+        ),
+        maps_rows=True,
     ),
     StageCommand(
         "rescore",
@@ -108,15 +155,30 @@ PIPELINE = (
         maps_rows=True,
     ),
     StageCommand(
+        "audit",
+        "Measure what the indicators filter away, and whether it is what they should.",
+        "audit.config:AuditConfig",
+        (Step("audit.stage:AuditStage", ("column", "classifier", "encoder")),),
+        (
+            DATASET,
+            Argument("column", "column of scored pairs to look at", option=True, default="pairs"),
+            Argument("classifier", "folder or file of a timm classifier, see docs/audit.md", Path, option=True),
+            Argument(
+                "encoder", "whose features are a naive rule: estimator, or runs/NAME", option=True, default="estimator"
+            ),
+        ),
+    ),
+    StageCommand(
         "pretrain",
         "Pretrain an encoder on random, selected or generated pairs.",
         "pretrain.config:PretrainConfig",
         (Step("pretrain.stage:PretrainStage", ("name",)),),
         (DATASET, Argument("name", "name of the run, a folder below DATASET/runs", option=True, default="default")),
+        presets="pretrain.presets:preset_options",
     ),
     StageCommand(
         "evaluate",
-        "Accuracy of a run's encoder on a labelled dataset: kNN and linear.",
+        "Accuracy of a run's encoder on a labelled dataset: kNN, linear probes, fine-tuning.",
         "evaluate.config:EvaluateConfig",
         (Step("evaluate.stage:EvaluateStage", ("run", "test", "folder")),),
         (

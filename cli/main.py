@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from viewkit.cli import doctor, inspect, status, verify, views
+from viewkit.cli import doctor, export, inspect, status, verify, views
 from viewkit.cli.commands import PIPELINE
 from viewkit.cli.console import print_error
 from viewkit.cli.run import run_command
@@ -50,6 +50,7 @@ app.command("status")(status.status)
 app.command("verify")(verify.verify)
 app.command("inspect")(inspect.inspect)
 app.command("views")(views.views)
+app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 
 UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")

@@ -1,6 +1,7 @@
 """Commands made from config dataclasses: names, defaults and help live there and nowhere else.
 
-`--config FILE.toml` gives values, options given on the command line override them, the dataclass has the rest.
+`--preset NAME` gives values where a command has presets, `--config FILE.toml` overrides them, options given on the
+command line override both, the dataclass has the rest.
 """
 
 import inspect
@@ -35,7 +36,7 @@ def default_text(field: Field) -> str:
     """The default as help shows it."""
     if field.required:
         return "needed"
-    if field.kind is bool:
+    if field.kind is bool and field.default is not None:
         return "on" if field.default else "off"
     return "none" if field.default is None else str(field.default)
 
@@ -80,6 +81,20 @@ CONFIG_FILE = inspect.Parameter(
 )
 
 
+PRESET = inspect.Parameter(
+    "preset",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        str | None,
+        typer.Option(
+            "--preset", help="a published experiment's values, see docs/presets.md; other options override them",
+            show_default=False,
+        ),
+    ],
+)  # fmt: skip
+
+
 def flag(name: str, text: str) -> inspect.Parameter:
     """A switch that is off unless given."""
     info = typer.Option(option_name(name), help=text, show_default=False)
@@ -94,25 +109,31 @@ def command(
     flags: Sequence[inspect.Parameter],
     commands: Sequence[str],
     body: Callable[[dict[str, Any], list[Any], dict[str, bool]], None],
+    presets: Callable[[str], dict[str, Any]] | None = None,
 ) -> Callable[..., None]:
     """A function whose signature is the command line; it calls ``body(locations, config objects, flags)``.
 
     Configs may share fields (``seed``): the option then goes to each of them. commands: names that tables of a config
-    file may have.
+    file may have. presets: gives the options of a preset by its name.
     """
     fields = {field.name: field for config in configs for field in fields_of(config)}
     parameters = [
         *(_location(argument) for argument in arguments if not argument.option),
         *(_location(argument) for argument in arguments if argument.option),
         CONFIG_FILE,
+        *([PRESET] if presets else []),
         *(_parameter(field) for field in fields.values()),
         *flags,
     ]
 
     def run(**given: Any) -> None:
-        from_file = read_toml(given["config"], name, set(fields), commands) if given["config"] else {}
+        known = {*fields, "preset"} if presets else set(fields)
+        from_file = read_toml(given["config"], name, known, commands) if given["config"] else {}
         options = {field: given[field] for field in fields if given[field] is not None}
         values = {**from_file, **options}
+        if presets:
+            preset = given["preset"] or from_file.get("preset")
+            values = {**(presets(preset) if preset else {}), **values}
         made: list[Any] = [make_config(config, _of(config, values), f"viewkit {name}") for config in configs]
         locations = {argument.name: given[argument.name] for argument in arguments}
         body(locations, made, {each.name: given[each.name] for each in flags})

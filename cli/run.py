@@ -27,11 +27,16 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
 
         config, execution = configs
         dataset = Dataset(_dataset_path(spec, locations))
-        for step in spec.steps:
-            stage = step.stage_class()(**{name: locations[name] for name in step.takes})
-            own = config if step.config is None else getattr(config, step.config)()
+        jobs = [(step, config, locations) for step in spec.steps]
+        for switch, name in spec.also:
+            other = next(each for each in PIPELINE if each.name == name)
+            places = {argument.name: argument.default for argument in other.arguments}
+            jobs += [(step, other.config_class()(), places) for step in other.steps] if flags[switch] else []
+        for place, (step, options, places) in enumerate(jobs):
+            stage = step.stage_class()(**{name: places[name] for name in step.takes})
+            own = options if step.config is None else getattr(options, step.config)()
             if flags["dry_run"]:
-                _say_plan(stage, own, dataset, execution, flags["json"], waits=step is not spec.steps[0])
+                _say_plan(stage, own, dataset, execution, flags["json"], waits=place > 0)
             else:
                 _run(stage, own, dataset, execution, flags["json"])
         if not (flags["dry_run"] or flags["json"]):
@@ -42,7 +47,9 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
 
     names = [each.name for each in PIPELINE]
     options = Execution if spec.maps_rows else Devices
-    return command(spec.name, spec.help, spec.arguments, [spec.config_class(), options], FLAGS, names, body)
+    configs, presets = [spec.config_class(), options], spec.preset_options()
+    switches = [flag(switch, f"Then run 'viewkit {other}' too, as it is by default.") for switch, other in spec.also]
+    return command(spec.name, spec.help, spec.arguments, configs, [*switches, *FLAGS], names, body, presets)
 
 
 def _dataset_path(spec: StageCommand, locations: dict[str, Any]) -> str:

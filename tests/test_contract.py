@@ -19,7 +19,7 @@ from viewkit.pipelines.stage import MapStage
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.verify import verify
 
-COLUMNS = ["images", "genview", "pairs"]
+COLUMNS = ["images", "genview", "pairs", "quality"]
 KILLS = 30
 
 

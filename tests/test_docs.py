@@ -72,7 +72,7 @@ def test_the_python_of_the_readme_runs_as_it_stands(tmp_path):
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     source = photographs(tmp_path / "photographs")
     make(source, Dataset(tmp_path / "dataset"))
-    assert list(jobs(source))[-1] == "pairs"
+    assert "pairs" in jobs(source)
     small = re.sub(r"batch_size=\d+", "batch_size=8", block)
     said = subprocess.run([sys.executable, "-c", small], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "torch.Size([8, 3, 32, 32])" in said.stdout

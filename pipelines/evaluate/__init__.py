@@ -1,1 +1,1 @@
-"""Stage `evaluate`: kNN and linear accuracy of a run."""
+"""Stage `evaluate`: accuracy of a run's encoder, frozen or fine-tuned."""

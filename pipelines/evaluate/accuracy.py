@@ -1,4 +1,6 @@
-"""Accuracies of class scores: top-1, top-5 and the mean over classes."""
+"""Accuracies of class scores: top-1, top-5 and the mean over classes; and their spread over repetitions."""
+
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -23,3 +25,16 @@ def measure_accuracy(scores: Float[np.ndarray, "n c"], labels: Int[np.ndarray, "
         "top5": float(((rank < 5) & possible).mean()) if scores.shape[1] > 5 else None,
         "mean_per_class": float(np.mean(per_class)),
     }
+
+
+def over_seeds(measured: Sequence[dict[str, float | None]]) -> dict[str, float | int | None]:
+    """Means over repetitions under their names, and their standard deviations (of n - 1) under ``NAME_std``.
+
+    A deviation is None with one repetition, as is whatever was None before. ``seeds``: the number of repetitions.
+    """
+    numbers: dict[str, float | int | None] = {"seeds": len(measured)}
+    for name in measured[0]:
+        values = [value for each in measured if (value := each[name]) is not None]
+        numbers[name] = float(np.mean(values)) if values else None
+        numbers[f"{name}_std"] = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return numbers

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Candidates for C. It weighs the sum of the images' losses against the L2 penalty: more images, smaller best C."""
@@ -21,22 +21,12 @@ class LinearProbe:
     converged: bool
 
 
-def sample_split(labels: Int[np.ndarray, " n"], share: float, rng: np.random.Generator) -> np.ndarray:
-    """A mask of the rows held out: `share` of every class (rounded, at least one row of a class of two or more)."""
-    held = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        rows = rng.permutation(np.flatnonzero(labels == label))
-        wanted = max(1, round(share * len(rows)))
-        held[rows[: min(wanted, len(rows) - 1)]] = True
-    return held
-
-
 def fit_linear_probe(
     train: Float[np.ndarray, "m d"],
     train_labels: Int[np.ndarray, " m"],
     test: Float[np.ndarray, "n d"],
     *,
-    held: np.ndarray,
+    held: Bool[np.ndarray, " m"],
     max_iterations: int,
 ) -> LinearProbe:
     """Fit on the rows of `train` that are not `held` for every C, take the best on `held`, fit again on all of train.

@@ -1,62 +1,123 @@
-"""All probes of one kind of features: what stands in one block of eval.json."""
+"""Probes of features that are at hand: kNN, logistic regression, and linear classifiers by SGD."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from viewkit.pipelines.evaluate.accuracy import measure_accuracy
+from viewkit.pipelines.evaluate.accuracy import measure_accuracy, over_seeds
 from viewkit.pipelines.evaluate.config import EvaluateConfig
-from viewkit.pipelines.evaluate.linear import fit_linear_probe, sample_split
+from viewkit.pipelines.evaluate.linear import fit_linear_probe
+from viewkit.pipelines.evaluate.sweep import cached_epochs, draw_weights, sweep_rates
 from viewkit.pipelines.training.neighbours import vote
 from viewkit.shards.errors import DataError
 
+Streams = Callable[..., np.random.Generator]
+"""`Run.generator`: names -> a generator that depends on them and the seed alone."""
 
-def run_probes(
-    train: Float[Tensor, "m d"],
-    train_labels: Int[np.ndarray, " m"],
-    test: Float[Tensor, "n d"],
-    test_labels: Int[np.ndarray, " n"],
-    *,
-    config: EvaluateConfig,
-    rng: np.random.Generator,
-    whose: str,
-) -> list[dict[str, Any]]:
-    """Accuracies of the kNN probes and of the linear one, each with what it used.
 
-    Labels: 0 ... c - 1, every class in both. rng draws the split that chooses the linear probe's strength. A k above m
-    is cut to m, which `k_used` says. Raises DataError, naming `whose`, when a feature is not finite.
+@dataclass(frozen=True)
+class FeatureProbes:
+    """Features of centre crops, fp32 on the CPU, and their labels 0 ... c - 1, every class in both.
+
+    held: rows of `train` that choose C and the learning rate. whose: names the features in errors. Raises `DataError`
+    when one of them is not finite.
     """
-    if not (bool(train.isfinite().all()) and bool(test.isfinite().all())):
-        raise DataError(f"evaluate: features of {whose} are not finite: its training has diverged; train it again")
-    num_classes = int(train_labels.max()) + 1
-    used = {k: min(k, len(train)) for k in config.neighbours()}
-    votes = vote(
-        train,
-        torch.from_numpy(train_labels),
-        test,
-        neighbours=tuple(sorted(set(used.values()))),
-        tau=config.tau,
-        num_classes=num_classes,
-    )
-    results: list[dict[str, Any]] = [
-        {"name": f"knn{k}", "k": k, "k_used": used[k], **measure_accuracy(votes[used[k]].numpy(), test_labels)}
-        for k in used
-    ]
-    if config.linear:
-        held = sample_split(train_labels, config.split_share, rng)
-        probe = fit_linear_probe(
-            train.numpy(), train_labels, test.numpy(), held=held, max_iterations=config.max_iterations
+
+    train: Float[Tensor, "m d"]
+    train_labels: Int[np.ndarray, " m"]
+    test: Float[Tensor, "n d"]
+    test_labels: Int[np.ndarray, " n"]
+    held: Bool[np.ndarray, " m"]
+    config: EvaluateConfig
+    streams: Streams
+    whose: str
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if not (bool(self.train.isfinite().all()) and bool(self.test.isfinite().all())):
+            raise DataError(
+                f"evaluate: features of {self.whose} are not finite: its training has diverged; train it again"
+            )
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.train_labels.max()) + 1
+
+    def measure(self, probe: str) -> list[dict[str, Any]]:
+        """The results of `knn` (one for every k), `linear` or `sgd`, as eval.json has them; none for another probe."""
+        if probe == "knn":
+            return self.neighbours()
+        if probe == "linear":
+            return [self.logistic()]
+        return [self.descended()] if probe == "sgd" else []
+
+    def neighbours(self) -> list[dict[str, Any]]:
+        """A k above m is cut to m, which `k_used` says."""
+        used = {k: min(k, len(self.train)) for k in self.config.neighbours()}
+        votes = vote(
+            self.train,
+            torch.from_numpy(self.train_labels),
+            self.test,
+            neighbours=tuple(sorted(set(used.values()))),
+            tau=self.config.tau,
+            num_classes=self.num_classes,
         )
-        results.append(
-            {
-                "name": "linear",
-                "strength": probe.strength,
-                "split_accuracy": probe.split_accuracy,
-                "converged": probe.converged,
-                **measure_accuracy(probe.scores, test_labels),
-            }
+        return [
+            {"name": f"knn{k}", "k": k, "k_used": used[k], **self.accuracy(votes[used[k]].numpy())} for k in used
+        ]  # fmt: skip
+
+    def logistic(self) -> dict[str, Any]:
+        """`strength`: the C chosen."""
+        fit = fit_linear_probe(
+            self.train.numpy(),
+            self.train_labels,
+            self.test.numpy(),
+            held=self.held,
+            max_iterations=self.config.max_iterations,
         )
-    return results
+        return {
+            "name": "linear",
+            "strength": fit.strength,
+            "split_accuracy": fit.split_accuracy,
+            "converged": fit.converged,
+            **self.accuracy(fit.scores),
+        }
+
+    def descended(self) -> dict[str, Any]:
+        """`rates`: the learning rates chosen, one a repetition."""
+        train, test = self.train.to(self.device), self.test.to(self.device)
+        labels = torch.from_numpy(self.train_labels).to(self.device)
+        sweeps = []
+        for seed in range(self.config.seeds):
+
+            def order(epoch: int, seed: int = seed) -> np.random.Generator:
+                return self.streams("sgd", seed, "order", epoch)
+
+            first = draw_weights(self.num_classes, train.shape[1], self.streams("sgd", seed, "weights"))
+            sweeps.append(
+                sweep_rates(
+                    cached_epochs(train, labels, self.config.batch_size, order),
+                    train,
+                    labels,
+                    test,
+                    rates=self.config.rates_tried(),
+                    held=self.held,
+                    epochs=self.config.epochs,
+                    batch_size=self.config.batch_size,
+                    first=first.to(self.device),
+                )
+            )
+        return {
+            "name": "sgd",
+            "rates": [sweep.rate for sweep in sweeps],
+            "split_accuracies": [sweep.split_accuracy for sweep in sweeps],
+            **over_seeds([self.accuracy(sweep.scores) for sweep in sweeps]),
+        }
+
+    def accuracy(self, scores: Float[np.ndarray, "n c"]) -> dict[str, float | None]:
+        return measure_accuracy(scores, self.test_labels)

@@ -1,27 +1,33 @@
-"""`viewkit evaluate`: accuracies of one run's frozen encoder, written beside the run."""
+"""`viewkit evaluate`: accuracies of one run's encoder, written beside the run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int
 from torch import Tensor
 
 from viewkit.pipelines.evaluate.config import EvaluateConfig
-from viewkit.pipelines.evaluate.features import RESIZE, FrozenEncoder, extract_features
+from viewkit.pipelines.evaluate.cost import count_passes, time_pass
+from viewkit.pipelines.evaluate.features import FrozenEncoder, extract_features
 from viewkit.pipelines.evaluate.labelled import Labelled, find_labelled, read_labelled, same_classes
-from viewkit.pipelines.evaluate.linear import STRENGTHS
-from viewkit.pipelines.evaluate.probes import run_probes
+from viewkit.pipelines.evaluate.network_probes import Data, NetworkProbes
+from viewkit.pipelines.evaluate.probes import FeatureProbes
+from viewkit.pipelines.evaluate.protocol import describe_data, describe_protocol
+from viewkit.pipelines.evaluate.split import hold_out
 from viewkit.pipelines.models.backbone import Backbone
 from viewkit.pipelines.models.encoder import EncoderFacts, load_encoder
 from viewkit.pipelines.stage import FitStage, Run
-from viewkit.shards.codecs import encode_json
+from viewkit.pipelines.training.samples import SampleReader
+from viewkit.shards.codecs import decode_json, encode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
-from viewkit.shards.files import write_whole
+from viewkit.shards.files import make_folder, read_file, write_whole
 
 RESULT = "eval.json"
+PARTS = "parts"
+"""Folder of finished probes that took long, so that a repeated command goes on after them."""
 
 
 class EvaluateStage(FitStage[EvaluateConfig]):
@@ -32,9 +38,11 @@ class EvaluateStage(FitStage[EvaluateConfig]):
     """
 
     name: ClassVar[str] = "evaluate"
+    version: ClassVar[int] = 2
+    scratch: ClassVar[tuple[str, ...]] = (PARTS,)
     shown_as: ClassVar[str] = "runs/NAME/eval"
     holds: ClassVar[Mapping[str, str]] = {
-        "eval.json": "top-1, top-5 and mean-per-class accuracy of kNN and linear probes; the run and baselines",
+        "eval.json": "top-1, top-5 and mean-per-class accuracy of every probe asked for; of the run and baselines",
     }
 
     def __init__(self, run: str, test: str, folder: str = "eval") -> None:
@@ -66,82 +74,110 @@ class EvaluateStage(FitStage[EvaluateConfig]):
         return digests
 
     def fit(self, config: EvaluateConfig, run: Run) -> Mapping[str, Any]:
-        train, test = read_labelled(run.dataset, "train"), read_labelled(Dataset(self.test), "test")
-        classes = same_classes(train, test)
+        data = read_data(run.dataset, Dataset(self.test), config)
         backbone, facts = load_encoder(run.dataset.artifact(f"runs/{self.run}"))
         encoders = {"encoder": freeze(backbone, facts, run.device)}
         if config.baselines:
             encoders["untrained"] = freeze(facts.fresh(), facts, run.device)
+        pixels_px = config.pixels_px if config.baselines else None
 
-        def features(part: Labelled) -> dict[str, Tensor]:
-            pixels_px = config.pixels_px if config.baselines else None
+        def embedded(part: Labelled) -> dict[str, Tensor]:
             return extract_features(
                 part.samples(), encoders, pixels_px=pixels_px, device=run.device, advance=run.progress.advance
             )
 
-        run.progress.start(self.name, len(train.labels) + len(test.labels), "images")
-        train_features, test_features = features(train), features(test)
-        if "pixels" in train_features:
-            mean = train_features["pixels"].mean(dim=0)
-            train_features["pixels"] -= mean
-            test_features["pixels"] -= mean
-        train_labels, test_labels = (np.searchsorted(classes, part.labels) for part in (train, test))
-        probes = {}
-        for name in train_features:
-            run.progress.message(f"evaluate: probes on {name}")
-            probes[name] = run_probes(
-                train_features[name],
-                train_labels,
-                test_features[name],
-                test_labels,
-                config=config,
-                rng=run.generator("split"),
+        run.progress.start(self.name, len(data.train_labels) + len(data.test_labels), "images")
+        train, test = embedded(data.train), embedded(data.test)
+        if "pixels" in train:
+            mean = train["pixels"].mean(dim=0)
+            train["pixels"] -= mean
+            test["pixels"] -= mean
+        probes: dict[str, list[dict[str, Any]]] = {}
+        for name in train:
+            features = FeatureProbes(
+                train[name],
+                data.train_labels,
+                test[name],
+                data.test_labels,
+                data.held,
+                config,
+                run.generator,
                 whose=f"'{name}' of run '{self.run}'",
+                device=run.device,
             )
+            probes[name] = []
+            for probe in config.chosen():
+                results = features.measure(probe)
+                if name in encoders:
+                    network = NetworkProbes(encoders[name], backbone.kind, train[name], test[name], data, config, run)
+                    results += once(run.folder / PARTS / f"{name}-{probe}.json", partial(network.measure, probe))
+                for each in results:
+                    run.progress.message(f"evaluate: {name}: {sentence(each)}")
+                probes[name] += results
         result = {
             "run": self.run,
             "arch": facts.arch,
             "side_px": facts.side_px,
-            "data": describe_data(train_labels, test_labels),
-            "protocol": describe_protocol(config, facts.side_px),
+            "data": describe_data(data.train_labels, data.test_labels),
+            "protocol": describe_protocol(config, facts.side_px, backbone.kind),
             "probes": probes,
         }
         write_whole(run.folder / RESULT, encode_json(result))
         return {f"{name} {probe['name']}": probe["top1"] for name, results in probes.items() for probe in results}
 
+    def plan(self, config: EvaluateConfig, run: Run) -> Mapping[str, Any]:
+        data = read_data(run.dataset, Dataset(self.test), config)
+        backbone, facts = load_encoder(run.dataset.artifact(f"runs/{self.run}"))
+        pass_s = time_pass(data.train, freeze(backbone, facts, run.device), run.device)
+        passes = count_passes(config, len(data.train_labels), len(data.test_labels))
+        encoders = 2 if config.baselines else 1
+        return {
+            "train_images": len(data.train_labels),
+            "test_images": len(data.test_labels),
+            "images_embedded": passes * encoders,
+            "estimated_s": round(passes * encoders * pass_s, 3),
+        }
+
+
+def read_data(dataset: Dataset, test: Dataset, config: EvaluateConfig) -> Data:
+    """The images of both sides, their classes numbered without gaps, and the rows held out of train.
+
+    Raises `DataError` where the labels do not allow what the config asks for.
+    """
+    sides = read_labelled(dataset, "train"), read_labelled(test, "test")
+    classes = same_classes(*sides)
+    train_labels, test_labels = (np.searchsorted(classes, part.labels) for part in sides)
+    held = hold_out(sides[0].column.keys(), train_labels, config.split_share)
+    swept = [probe for probe in ("sgd", "augmented") if probe in config.chosen()]
+    if swept and len(config.rates_tried()) > 1 and not held.any():
+        raise DataError(
+            f"evaluate: no class of the train dataset {dataset.path} has two images, so none can be held out to choose "
+            f"the learning rate of '{swept[0]}' on; give a single one, e.g. --rates 0.1, or more images"
+        )
+    return Data(sides[0], train_labels, sides[1], test_labels, held, SampleReader())
+
+
+def once(path: Path, measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What `measure` gives, or gave before an interruption: kept in `path` until the evaluation is whole."""
+    if path.is_file():
+        return list(decode_json(read_file(path)))
+    results = measure()
+    if results:
+        make_folder(path.parent)
+        write_whole(path, encode_json(results))
+    return results
+
+
+def sentence(result: Mapping[str, Any]) -> str:
+    """One result for the console, in percent; ± is one standard deviation over the repetitions."""
+    parts = []
+    for key, name in (("top1", "top-1"), ("top5", "top-5"), ("mean_per_class", "mean per class")):
+        if result[key] is not None:
+            spread = result.get(f"{key}_std")
+            parts.append(f"{name} {100 * result[key]:.1f}" + (f" ± {100 * spread:.1f}" if spread is not None else ""))
+    return f"{result['name']}: {', '.join(parts)} %"
+
 
 def freeze(backbone: Backbone, facts: EncoderFacts, device: str) -> FrozenEncoder:
     module = backbone.to(device).eval().requires_grad_(False)
     return FrozenEncoder(module, facts.side_px, facts.mean, facts.std)
-
-
-def describe_data(train: Int[np.ndarray, " m"], test: Int[np.ndarray, " n"]) -> dict[str, float | int]:
-    """Sizes, and the accuracy of always answering the test images' most frequent class."""
-    return {
-        "num_train": len(train),
-        "num_test": len(test),
-        "num_classes": int(test.max()) + 1,
-        "most_frequent_class": float(np.bincount(test).max() / len(test)),
-    }
-
-
-def describe_protocol(config: EvaluateConfig, side_px: int) -> dict[str, str]:
-    """How the numbers came about, in words for the report."""
-    strengths = ", ".join(f"{strength:g}" for strength in STRENGTHS)
-    protocol = {
-        "images": f"{RESIZE}, to {side_px} px; no augmentation; the encoder is frozen",
-        "kNN": f"cosine; the k nearest training images vote with exp(cosine / {config.tau:g})",
-    }
-    if config.linear:
-        protocol["linear"] = (
-            "logistic regression on standardised features (L-BFGS, at most "
-            f"{config.max_iterations} iterations for each C); C, one of {strengths}, is chosen on "
-            f"{config.split_share:.0%} of the training images, held out of each class, then the probe is fitted again "
-            "on all of them; the test images take no part in the choice"
-        )
-    if config.baselines:
-        protocol["pixels"] = (
-            f"{RESIZE}, to {config.pixels_px} px, less the mean training image: no encoder, the same probes"
-        )
-        protocol["untrained"] = "the run's encoder with the weights it began with, the same probes"
-    return protocol

@@ -18,15 +18,18 @@ CLEAR = 2.0
 """Standard errors that a difference must exceed to be called one."""
 
 BASELINES = {"pixels": "raw pixels", "untrained": "untrained encoder"}
+NAMES = {"sgd": "linear SGD", "augmented": "linear crops", "moco_v3": "linear MoCo v3", "finetune": "fine-tuned"}
+"""Probes for people, where their own name is not good enough."""
 
 
 @dataclass(frozen=True)
 class AccuracyRow:
     """name: of the run, or of a baseline. method: how its pairs were made, for people.
 
-    top1: probe -> accuracy in [0, 1]. more: probe -> its other numbers. change: probe -> accuracy less that of the run
-    with random pairs and otherwise the same settings. doubt: probe -> `CLEAR` standard errors of that difference.
-    reference: name of that run, None for baselines and where there is none.
+    top1: probe -> accuracy in [0, 1]; raw pixels lack the probes that need a network. more: probe -> its other
+    numbers. change: probe -> accuracy less that of the run with random pairs and otherwise the same settings. doubt:
+    probe -> `CLEAR` standard errors of that difference. reference: name of that run, None for baselines and where there
+    is none.
     """
 
     name: str
@@ -84,21 +87,53 @@ class AccuracyTable:
             ]
             if below:
                 notes.append(f"Not above {BASELINES[kind]}: {', '.join(below)}.")
+        if any(more.get("top1_std") is not None for row in self.rows for more in row.more.values()):
+            notes.append("In the table, ± is one standard deviation over repetitions of a probe on the same encoder.")
         notes.append(
-            f"± is {CLEAR:g} standard errors, from the number of test images alone: how much another seed would change "
-            "a run is not in it."
+            f"± of a difference is {CLEAR:g} standard errors, from the number of test images alone: how much another "
+            "seed would change a run is not in it."
         )
         return notes
 
+    def best(self, probe: str) -> float:
+        """The highest top-1 of all rows."""
+        return max(row.top1[probe] for row in self.rows if probe in row.top1)
+
     def _not_above(self, row: AccuracyRow, kind: str) -> list[str]:
         """Probes in which the run is not above the best baseline of this kind."""
-        others = [other.top1 for other in self.rows if other.baseline == kind]
-        return [probe for probe in self.probes if others and row.top1[probe] <= max(o[probe] for o in others)]
+        return [
+            probe
+            for probe in self.probes
+            if any(row.top1[probe] <= other.top1.get(probe, -1) for other in self.rows if other.baseline == kind)
+        ]
 
 
 def probe_name(probe: str) -> str:
-    """``knn20`` -> ``kNN 20``, for people."""
-    return f"kNN {probe.removeprefix('knn')}" if probe.startswith("knn") else probe
+    """``knn20`` -> ``kNN 20``, ``semi1`` -> ``1 % of labels``, for people."""
+    if probe.startswith("knn"):
+        return f"kNN {probe.removeprefix('knn')}"
+    if probe.startswith("semi"):
+        return f"{probe.removeprefix('semi')} % of labels"
+    return NAMES.get(probe, probe)
+
+
+def used(more: Mapping[str, Any]) -> str:
+    """What a probe used: its neighbours, what was chosen, or the images it learnt from."""
+    if "k_used" in more:
+        return f"{more['k_used']} neighbours" + ("" if more["k_used"] == more["k"] else ", all there are")
+    if "strength" in more:
+        return f"C = {more['strength']}" + ("" if more["converged"] else ", not converged")
+    if "rates" in more:
+        return f"learning rate {', '.join(f'{rate:g}' for rate in sorted(set(more['rates'])))}"
+    return f"{more['num_train']} labelled images"
+
+
+def cell(row: AccuracyRow, probe: str) -> str:
+    """Top-1 in percent, with its standard deviation over repetitions where there is one."""
+    if probe not in row.top1:
+        return "–"
+    spread = row.more[probe].get("top1_std")
+    return percent(row.top1[probe]) + ("" if spread is None else f" ± {percent(spread)}")
 
 
 def accuracy_tables(dataset: Dataset) -> list[AccuracyTable]:
@@ -221,7 +256,7 @@ def text_table(table: AccuracyTable) -> list[str]:
         [
             printable(row.name),
             row.method,
-            *(percent(row.top1[probe]) for probe in table.probes),
+            *(cell(row, probe) for probe in table.probes),
             row_verdict(row, table),
         ]
         for row in table.rows

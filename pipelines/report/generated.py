@@ -1,14 +1,18 @@
 """Generated views beside their sources, and how many rows each noise level has."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from viewkit.pipelines.report.charts import Chart, bar_chart
+from viewkit.pipelines.report.findings import Findings, FoundTable
+from viewkit.pipelines.report.level_sample import read_levels, spread_over_levels
 from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
 from viewkit.pipelines.seeds import smallest
+from viewkit.shards.artifact import Artifact
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.column import Column
+from viewkit.shards.files import read_file
 
 
 @dataclass(frozen=True)
@@ -23,10 +27,10 @@ class GeneratedExample:
     generator: str
 
 
-def show_generated(images: Column, genview: Column, *, count: int, side_px: int) -> list[GeneratedExample]:
-    """The rows with the smallest key hashes, ordered by level."""
+def show_generated(images: Column, genview: Column, *, count: int, side_px: int, sample: int) -> list[GeneratedExample]:
+    """Rows of all levels, in their order, of the `sample` rows with the smallest key hashes."""
     examples = []
-    for key in smallest(genview.keys(), count):
+    for key in spread_over_levels(read_levels(genview, sample), count):
         fields = genview.fields(genview.place_of[key])
         facts = decode_json(fields["json"])
         source = decode_image(images.fields(images.place_of[key]))
@@ -40,7 +44,7 @@ def show_generated(images: Column, genview: Column, *, count: int, side_px: int)
                 str(facts.get("generator", "")),
             )
         )
-    return sorted(examples, key=lambda example: (example.level is None, example.level or 0))
+    return examples
 
 
 def count_levels(genview: Column, sample: int) -> dict[int, float]:
@@ -48,6 +52,32 @@ def count_levels(genview: Column, sample: int) -> dict[int, float]:
     keys = smallest(genview.keys(), sample)
     levels = Counter(decode_json(genview.fields(genview.place_of[key])["json"]).get("level") for key in keys)
     return {level: levels[level] / len(keys) for level in sorted(level for level in levels if level is not None)}
+
+
+def fidelity_table(artifacts: Mapping[str, Artifact]) -> Findings | None:
+    """What `viewkit fidelity` measured, an artifact a row (GenView, tab. 10); None where nothing was measured."""
+    measured = {name: decode_json(read_file(each.path("fidelity.json"))) for name, each in artifacts.items()}
+    levels = sorted({int(level) for numbers in measured.values() for level in numbers["levels"]})
+    rows = []
+    for name, numbers in measured.items():
+        made_by = " ".join(str(numbers[each]) for each in ("generator", "strategy", "level") if each in numbers)
+        cells = [numbers["levels"].get(str(level)) for level in levels]
+        rows.append(
+            (
+                made_by or name,
+                f"{numbers['images']:,}",
+                f"{numbers['cosine']:.3f} ± {numbers['error']:.3f}",
+                f"{numbers['chance']:.3f}",
+                *("–" if cell is None else f"{cell['cosine']:.3f} ({100 * cell['share']:.0f} %)" for cell in cells),
+            )
+        )
+    if not rows:
+        return None
+    note = (
+        "Mean cosine of a view's and its image's embedding; chance: of a view and another image. Share of images in ()."
+    )
+    columns = ("views", "images", "cosine", "chance", *(f"level {level}" for level in levels))
+    return Findings((FoundTable("How near the views are to their images", note, columns, tuple(rows)),), ())
 
 
 def draw_levels(shares: dict[int, float]) -> Chart:

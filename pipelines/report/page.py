@@ -7,12 +7,15 @@ from typing import Any
 
 from viewkit.pipelines.report.accuracy import (
     AccuracyTable,
+    cell,
     headline,
     percent,
     probe_name,
     row_verdict,
+    used,
 )
 from viewkit.pipelines.report.charts import Chart
+from viewkit.pipelines.report.findings import Findings
 from viewkit.pipelines.report.generated import GeneratedExample
 from viewkit.pipelines.report.inventory import Inventory, command_of
 from viewkit.pipelines.report.pairs import Gallery
@@ -37,10 +40,13 @@ class Content:
     num_exits: int
     score_charts: Sequence[Chart]
     generated: Sequence[GeneratedExample]
+    fidelity: Findings | None
     level_charts: Sequence[Chart]
     masks: Picture | None
     masks_sign: str
+    audit: Findings | None
     histogram_charts: Sequence[Chart]
+    hard_views: Findings | None
     curves: Sequence[Chart]
     version: str
 
@@ -61,6 +67,8 @@ def render_page(content: Content) -> str:
         headline=headline,
         probe_name=probe_name,
         row_verdict=row_verdict,
+        cell=cell,
+        used=used,
         command_of=command_of,
     )
 

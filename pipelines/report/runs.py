@@ -7,32 +7,74 @@ from typing import Any
 import numpy as np
 
 from viewkit.pipelines.report.charts import Chart, Series, line_chart
+from viewkit.pipelines.report.findings import FoundTable
 from viewkit.pipelines.training.metrics import read_metrics
+from viewkit.pipelines.training.view_importance import view_importance
+from viewkit.pipelines.training.view_log import read_view_log
 from viewkit.shards.artifact import Artifact
 
 METRICS = "metrics.jsonl"
 POINTS = 240
 """Points of a curve at most; longer ones are averaged over equal stretches of lines."""
 
-METHOD_FIELDS = ("select", "k_sc", "k_al", "alpha")
+METHOD_FIELDS = (
+    *("select", "pairs", "k_sc", "k_al", "alpha", "generated", "weights", "joint_area"),
+    *("views", "small_views", "comparisons", "select_side_px", "select_static_colour", "agreement_every", "log_views"),
+    *("views_per_side", "multi_view", "dsf_shrink", "dsf_exact"),
+)
 """Fields of a run's config that say how pairs are made; two runs that differ in these alone are compared."""
 
 SHOWN = (
     ("spread", "Spread of outputs", "1: evenly over the sphere; near 0: collapsed, all images look the same."),
-    ("knn", "kNN accuracy while training", "Share of right answers of the online probe."),
+    ("rank_me", "Rank of the features", "Effective number of dimensions that a batch's features fill (RankMe)."),
+    ("knn_top1", "kNN accuracy while training", "Share of right answers of the online probe."),
 )
 """Metric, title and what it means; those that nothing has are left out. Losses are drawn apart, a chart a framework."""
 
 
 def is_random(config: Mapping[str, Any]) -> bool:
     """Whether a run trained on plain random pairs of the images themselves."""
-    return config["select"] == "random" and config["alpha"] == 0
+    plain = {"select": "random", "alpha": 0, "weights": "none", "joint_area": None, "views_per_side": 1}
+    return all(config.get(name, value) == value for name, value in plain.items())
 
 
 def method_of(config: Mapping[str, Any]) -> str:
     """How a run's pairs were made, e.g. ``simsiam, vs2fi, generated 0.5`` (the probability of such a view)."""
-    generated = f", generated {config['alpha']:g}" if config["alpha"] else ""
-    return f"{config['framework']}, {config['select']}{generated}"
+    words = [config["framework"], config["select"]]
+    if config.get("views") is not None and config["select"] != "random":
+        words.append(f"of {config['views']} views")
+    if config["alpha"]:
+        words.append(f"generated {config['alpha']:g}" + (" (both)" if config.get("generated") == "both" else ""))
+    if config.get("weights", "none") != "none":
+        words.append(f"{config['weights']} weights")
+    if config.get("joint_area") is not None:
+        words.append(f"joint crops {config['joint_area']:g}")
+    if config.get("views_per_side", 1) > 1:
+        words.append(f"{config['multi_view']} of {config['views_per_side']} + {config['views_per_side']} views")
+    return ", ".join(words)
+
+
+def hard_view_table(artifact: Artifact) -> FoundTable | None:
+    """Which sampled parameters a run's losses depended on; None where it did not log its views."""
+    if not any(name.startswith("views/") for name in artifact.files):
+        return None
+    found = view_importance(read_view_log(artifact.folder))
+    if found is None:
+        return None
+    rows = [
+        (name, f"{mean:.4f}", f"± {deviation:.4f}")
+        for name, mean, deviation in zip(found.names, found.means, found.deviations, strict=True)
+    ]
+    note = (
+        f"Loss of R² ({found.r2:.2f}) of a random forest when a parameter is shuffled between pairs, on {found.rows:,} "
+        f"rows. In {100 * found.lowest_iou:.0f} % of them the chosen pair overlaps least."
+    )
+    return FoundTable(
+        f"What made pairs hard: {artifact.name.removeprefix('runs/')}",
+        note,
+        ("parameter", "importance", "deviation"),
+        tuple(rows),
+    )
 
 
 def draw_curves(artifacts: Sequence[Artifact]) -> list[Chart]:

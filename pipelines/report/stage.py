@@ -1,7 +1,7 @@
 """`viewkit report`: one HTML page about whatever a dataset holds."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any, ClassVar
 
@@ -10,13 +10,14 @@ from PIL import Image
 
 from viewkit.pipelines.report.accuracy import accuracy_tables
 from viewkit.pipelines.report.config import ReportConfig
-from viewkit.pipelines.report.generated import count_levels, draw_levels, show_generated
+from viewkit.pipelines.report.findings import AUDIT_PICTURES, Findings, read_findings
+from viewkit.pipelines.report.generated import count_levels, draw_levels, fidelity_table, show_generated
 from viewkit.pipelines.report.indicators import draw_histograms, draw_scores
 from viewkit.pipelines.report.inventory import OWN, Inventory, take_inventory
 from viewkit.pipelines.report.page import Content, render_page
 from viewkit.pipelines.report.pairs import make_galleries, read_sample
 from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
-from viewkit.pipelines.report.runs import draw_curves
+from viewkit.pipelines.report.runs import draw_curves, hard_view_table
 from viewkit.pipelines.seeds import smallest
 from viewkit.pipelines.stage import FitStage, Run
 from viewkit.pipelines.vs2fi.artifact import Histograms
@@ -65,7 +66,9 @@ class ReportStage(FitStage[ReportConfig]):
         run.progress.advance(1)
         generated, levels = [], {}
         if images and genview:
-            generated = show_generated(images, genview, count=config.generated, side_px=config.view_px)
+            generated = show_generated(
+                images, genview, count=config.generated, side_px=config.view_px, sample=config.sample
+            )
             levels = count_levels(genview, config.sample)
         run.progress.advance(1)
         histograms = Histograms.load(dataset.artifact("histograms")) if inventory.has("histograms") else None
@@ -81,10 +84,21 @@ class ReportStage(FitStage[ReportConfig]):
             num_exits=sample.num_exits if sample else 0,
             score_charts=draw_scores(sample) if sample else [],
             generated=generated,
+            fidelity=fidelity_table(
+                {
+                    name: dataset.artifact(name)
+                    for name in inventory.artifacts
+                    if is_fidelity(name) and inventory.has(name)
+                }
+            ),
             level_charts=[draw_levels(levels)] if levels else [],
             masks=masks,
             masks_sign=sign,
+            audit=read_findings(dataset.artifact("audit"), "audit.json", AUDIT_PICTURES)
+            if inventory.has("audit")
+            else None,
             histogram_charts=draw_histograms(histograms) if histograms else [],
+            hard_views=find_hard_views([dataset.artifact(part.name) for part in inventory.runs]),
             curves=draw_curves([dataset.artifact(name) for name in trained(inventory)]),
             version=metadata.version("viewkit"),
         )
@@ -98,6 +112,17 @@ class ReportStage(FitStage[ReportConfig]):
             "missing": [name for name, _ in inventory.missing],
             "top1": {row.name: dict(row.top1) for table in tables for row in table.rows},
         }
+
+
+def find_hard_views(runs: Sequence[Artifact]) -> Findings | None:
+    """The importance tables of the runs that logged their views."""
+    tables = tuple(table for run in runs if (table := hard_view_table(run)) is not None)
+    return Findings(tables, ()) if tables else None
+
+
+def is_fidelity(name: str) -> bool:
+    """Whether `viewkit fidelity` wrote the artifact of this name."""
+    return name == "fidelity" or name.startswith("fidelity_")
 
 
 def trained(inventory: Inventory) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from viewkit.pipelines.views.policy import Policy, ViewLaw, read_policy
+from viewkit.pipelines.views.policy import JointLaw, Policy, ViewLaw, read_policy
 from viewkit.shards.errors import ConfigError
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -18,6 +18,8 @@ CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR_STD = (0.2470, 0.2435, 0.2616)
 TINY_MEAN = (0.480, 0.448, 0.398)
 TINY_STD = (0.277, 0.269, 0.282)
+DSF_CIFAR_STD = (0.2023, 0.1994, 0.2010)
+"""Of the released code; a mean over images of each one's deviation, and so below `CIFAR_STD`, that of all pixels."""
 
 # He et al. 2020: grey comes before the jitter, which is always on; no blur.
 MOCO_V1 = ViewLaw(p_jitter=1.0, saturation=0.4, hue=0.4, grey_first=True)
@@ -26,20 +28,26 @@ MOCO_V2 = ViewLaw(saturation=0.4, p_blur=0.5)
 # Grill et al. 2020, appendix B: the asymmetric pair that MoCo v3, VICReg and GenView took over.
 BYOL_1 = ViewLaw(area=(0.08, 1.0), p_blur=1.0)
 BYOL_2 = replace(BYOL_1, p_blur=0.1, p_solarize=0.2)
-# Chen et al. 2020a with strength 1: the paper does not say how the crop is resized; bilinear here.
+# Chen et al. 2020a with strength 1, and Hard View Selection's SimCLR. The paper does not say how the crop is resized;
+# bilinear here, as in the PyTorch versions.
 SIMCLR = ViewLaw(area=(0.08, 1.0), brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, p_blur=0.5)
 # Chen et al. 2021: crops from 0.2 for ResNet, from 0.08 for ViT.
 MOCO_V3_1, MOCO_V3_2 = (replace(law, area=(0.2, 1.0)) for law in (BYOL_1, BYOL_2))
-# Caron et al. 2020, 2021: two large views and small ones of 96 px.
+# Caron et al. 2020, 2021: two large views and small ones of 96 px. SwAV's colours are SimCLR's; DINO's are BYOL's, with
+# small views from 0.05 to 0.4 and large ones from 0.4 (Hard View Selection, table 7).
 SWAV_LARGE = replace(SIMCLR, area=(0.14, 1.0))
 SWAV_SMALL = replace(SIMCLR, area=(0.05, 0.14), side_px=96)
 DINO_1, DINO_2 = (replace(law, area=(0.4, 1.0)) for law in (BYOL_1, BYOL_2))
 DINO_SMALL = replace(BYOL_1, area=(0.05, 0.4), p_blur=0.5, side_px=96)
-# Small images: the baselines of JointCrop and GenView on CIFAR and Tiny-ImageNet have neither blur nor solarize.
+# Small images: JointCrop's baselines on STL-10 and Tiny-ImageNet have no blur (sec. 4.2).
 SMALL = ViewLaw(saturation=0.4)
-# DSF adds RandAugment after the crop with probability 0.5 on CIFAR; its paper lists blur without a probability,
-# taken from MoCo v2 here.
-DSF_CIFAR = replace(SMALL, p_blur=0.5, sigma=(0.1, 2.0), p_randaugment=0.5)
+# GenView's on CIFAR and Tiny-ImageNet do (appendix A): crops from 0.2, colour distortion of strength 0.4 with
+# probability 0.8, blur with 0.5. Strength is read as MoCo v2's jitter; grey and flips, which it leaves out, are kept;
+# sigma stays 0.1 to 2 px, whatever the side, as in the libraries.
+GENVIEW_SMALL = replace(SMALL, p_blur=0.5)
+# DSF on CIFAR: the same with RandAugment after the crop (released code; the paper gives no probabilities).
+DSF_CIFAR = replace(GENVIEW_SMALL, p_randaugment=0.5)
+JOINT_CROP = (JointLaw(parameter="area", beta=0.0),)
 
 _ALL = (
     Policy(name="moco_v1", views=(MOCO_V1, MOCO_V1)),
@@ -60,9 +68,15 @@ _ALL = (
     Policy(name="genview_vit", views=(BYOL_1, BYOL_2), mean=CLIP_MEAN, std=CLIP_STD),
     Policy(name="genview_simsiam", views=(MOCO_V2, MOCO_V2), mean=CLIP_MEAN, std=CLIP_STD),
     Policy(name="dsf", views=(BYOL_1, BYOL_2)),
-    Policy(name="dsf_cifar", views=(DSF_CIFAR, DSF_CIFAR), side_px=32, mean=CIFAR_MEAN, std=CIFAR_STD),
+    Policy(name="dsf_cifar", views=(DSF_CIFAR, DSF_CIFAR), side_px=32, mean=CIFAR_MEAN, std=DSF_CIFAR_STD),
+    Policy(name="genview_cifar", views=(GENVIEW_SMALL,) * 2, side_px=32, mean=CIFAR_MEAN, std=CIFAR_STD),
+    Policy(name="genview_tiny", views=(GENVIEW_SMALL,) * 2, side_px=64, mean=TINY_MEAN, std=TINY_STD),
     Policy(name="cifar", views=(SMALL, SMALL), side_px=32, mean=CIFAR_MEAN, std=CIFAR_STD),
+    # STL-10's images are ImageNet's at 96 px, and have its mean and std here.
+    Policy(name="stl10", views=(SMALL, SMALL), side_px=96),
+    Policy(name="stl10_jointcrop", views=(SMALL, SMALL), side_px=96, joint=JOINT_CROP),
     Policy(name="tiny", views=(SMALL, SMALL), side_px=64, mean=TINY_MEAN, std=TINY_STD),
+    Policy(name="tiny_jointcrop", views=(SMALL, SMALL), side_px=64, mean=TINY_MEAN, std=TINY_STD, joint=JOINT_CROP),
 )
 POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in _ALL})
 

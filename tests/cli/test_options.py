@@ -125,3 +125,25 @@ def test_help_shows_every_option_with_its_help_and_default():
 def test_config_values_and_make_config_are_inverse():
     config = SomeConfig(bins=9, side_px=16)
     assert make_config(SomeConfig, config_values(config), "test") == config
+
+
+def test_a_preset_gives_values_that_file_and_options_override(tmp_path):
+    seen = []
+    app = typer.Typer(rich_markup_mode=None)
+    function = command(
+        "some",
+        "Does something.",
+        [],
+        [SomeConfig],
+        [],
+        ["some"],
+        lambda *args: seen.append(args[1][0]),
+        lambda name: {"bins": 7, "tau": 0.5, "seed": len(name)},
+    )
+    app.command()(function)
+    file = tmp_path / "some.toml"
+    file.write_text("tau = 0.25\n")
+    CliRunner().invoke(app, ["--preset", "four", "--config", str(file), "--seed", "9"])
+    file.write_text('preset = "three"\n')
+    CliRunner().invoke(app, ["--config", str(file)])
+    assert seen == [SomeConfig(bins=7, tau=0.25, seed=9), SomeConfig(bins=7, tau=0.5, seed=5)]

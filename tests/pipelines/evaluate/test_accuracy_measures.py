@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from viewkit.pipelines.evaluate.accuracy import measure_accuracy
+from viewkit.pipelines.evaluate.accuracy import measure_accuracy, over_seeds
 
 
 def test_right_scores_give_one_and_wrong_ones_zero():
@@ -31,3 +31,22 @@ def test_a_class_without_any_vote_is_never_found():
 
 def test_equal_scores_rank_by_class_number():
     assert measure_accuracy(np.zeros((3, 3)), np.array([0, 1, 2]))["top1"] == pytest.approx(1 / 3)
+
+
+def test_balanced_accuracy_and_top_1_are_those_of_scikit_learn():
+    from sklearn.metrics import accuracy_score, balanced_accuracy_score, top_k_accuracy_score
+
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(size=(200, 8)), rng.choice(8, 200, p=np.arange(1, 9) / 36)
+    measured = measure_accuracy(scores, labels)
+    assert measured["top1"] == pytest.approx(accuracy_score(labels, scores.argmax(axis=1)))
+    assert measured["mean_per_class"] == pytest.approx(balanced_accuracy_score(labels, scores.argmax(axis=1)))
+    assert measured["top5"] == pytest.approx(top_k_accuracy_score(labels, scores, k=5))
+
+
+def test_repetitions_give_a_mean_and_a_standard_deviation():
+    measured = [{"top1": 0.5, "top5": None}, {"top1": 0.7, "top5": None}]
+    assert over_seeds(measured) == {
+        "seeds": 2, "top1": pytest.approx(0.6), "top1_std": pytest.approx(0.02**0.5), "top5": None, "top5_std": None,
+    }  # fmt: skip
+    assert over_seeds(measured[:1])["top1_std"] is None

@@ -1,14 +1,17 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from vs2fi_world import write_column
 
 from viewkit.pipelines.config import config_values
 from viewkit.pipelines.evaluate.config import EvaluateConfig
-from viewkit.pipelines.evaluate.stage import EvaluateStage
+from viewkit.pipelines.evaluate.network_probes import NetworkProbes
+from viewkit.pipelines.evaluate.stage import EvaluateStage, sentence
 from viewkit.pipelines.execution import Execution
 from viewkit.pipelines.models.encoder import EncoderFacts, save_encoder
 from viewkit.pipelines.pretrain.config import PretrainConfig
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.runner import plan_stage, run_stage
 from viewkit.shards.artifact import IDENTITY, finish_artifact
 from viewkit.shards.codecs import decode_json, encode_png
 from viewkit.shards.dataset import Dataset
@@ -22,8 +25,14 @@ COLOURS = ((220, 40, 40), (40, 220, 40), (40, 40, 220))
 CONFIG = EvaluateConfig(k="3,500", max_iterations=30)
 
 
-def coloured(path, per_class, seed, classes=(0, 1, 2), labels=True):
-    """Noisy images of one colour a class: pixels alone tell them apart."""
+EVERYTHING = EvaluateConfig(
+    probes="knn,linear,sgd,augmented,moco_v3,semi,finetune", k="3", rates="0.1,10", epochs=2, batch_size=8,
+    shares="0.25", tune_epochs=1, tune_batch_size=8, seeds=2,
+)  # fmt: skip
+
+
+def coloured(path, per_class, seed, classes=(0, 1, 2), labels=True, shift=0):
+    """Noisy images of one colour a class: pixels alone tell them apart. shift: added to the labels, modulo 3."""
     rng = np.random.default_rng(seed)
     rows = []
     for number in range(per_class):
@@ -32,7 +41,7 @@ def coloured(path, per_class, seed, classes=(0, 1, 2), labels=True):
             pixels = np.array(COLOURS[label]) + rng.integers(-25, 26, (height, width, 3))
             fields = {"png": encode_png(pixels.clip(0, 255).astype(np.uint8))}
             if labels:
-                fields["cls"] = str(label).encode()
+                fields["cls"] = str((label + shift) % 3).encode()
             rows.append(Row(f"c{label}-{number}", fields))
     make_folder(path)
     dataset = Dataset(path)
@@ -118,11 +127,116 @@ def test_other_test_images_are_refused_by_name(world, result, tmp_path):
 
 def test_baselines_and_the_linear_probe_can_be_left_out(world):
     train, test = world
-    config = EvaluateConfig(k="3", baselines=False, linear=False)
+    config = EvaluateConfig(k="3", baselines=False, probes="knn")
     run_stage(EvaluateStage("plain", str(test.path), "quick"), config, train, CPU)
     quick = decode_json(train.artifact("runs/plain/quick").path("eval.json").read_bytes())
     assert list(quick["probes"]) == ["encoder"] and len(quick["probes"]["encoder"]) == 1
     assert set(quick["protocol"]) == {"images", "kNN"}
+
+
+@pytest.fixture(scope="module")
+def everything(world):
+    train, test = world
+    summary = run_stage(EvaluateStage("plain", str(test.path), "everything"), EVERYTHING, train, CPU)
+    return decode_json(train.artifact("runs/plain/everything").path("eval.json").read_bytes()), summary
+
+
+def test_every_probe_gives_every_accuracy_in_the_order_asked_for(everything):
+    result, summary = everything
+    names = ["knn3", "linear", "sgd", "augmented", "moco_v3", "semi25", "finetune"]
+    assert [probe["name"] for probe in result["probes"]["encoder"]] == names
+    assert [probe["name"] for probe in result["probes"]["untrained"]] == names
+    assert [probe["name"] for probe in result["probes"]["pixels"]] == names[:3]
+    for probe in result["probes"]["encoder"]:
+        assert 0 <= probe["top1"] <= 1 and 0 <= probe["mean_per_class"] <= 1 and probe["top5"] is None
+        assert summary.numbers[f"encoder {probe['name']}"] == probe["top1"]
+        assert (probe.get("seeds") == 2) == ("top1_std" in probe) == (probe["name"] not in ("knn3", "linear"))
+
+
+def test_probes_of_the_network_say_what_they_used(everything):
+    probes = {probe["name"]: probe for probe in everything[0]["probes"]["encoder"]}
+    assert all(set(probes[name]["rates"]) <= {0.1, 10} for name in ("sgd", "augmented"))
+    assert probes["moco_v3"]["rates"] == [0.1, 0.1] and probes["moco_v3"]["split_accuracies"] == [None, None]
+    assert (probes["semi25"]["num_train"], probes["finetune"]["num_train"]) == (6, 24)
+
+
+def test_an_encoder_that_was_never_trained_equals_its_baseline_in_the_probes_of_the_network_too(everything):
+    assert everything[0]["probes"]["encoder"] == everything[0]["probes"]["untrained"]
+
+
+def test_the_protocol_says_how_every_probe_was_done(everything):
+    protocol = everything[0]["protocol"]
+    assert {"images", "kNN", "linear", "sgd", "augmented", "moco_v3", "semi", "finetune", "seeds"} < set(protocol)
+    assert "one classifier a learning rate (0.1, 10 at 256 images a batch" in protocol["augmented"]
+    assert "sgd, learning rate 0.002 (classifier 0.5" in protocol["semi"]
+
+
+def test_test_labels_take_no_part_in_any_choice(world, everything, tmp_path):
+    train, _ = world
+    wrong = coloured(tmp_path / "test", 4, seed=1, shift=1)
+    config = replace(EVERYTHING, probes="linear,sgd,augmented", baselines=False)
+    run_stage(EvaluateStage("plain", str(wrong.path), "wrong"), config, train, CPU)
+    other = decode_json(train.artifact("runs/plain/wrong").path("eval.json").read_bytes())["probes"]["encoder"]
+    chosen = ("strength", "split_accuracy", "rates", "split_accuracies")
+    ours = {probe["name"]: probe for probe in everything[0]["probes"]["encoder"]}
+    for theirs in other:
+        assert {key: ours[theirs["name"]].get(key) for key in chosen} == {key: theirs.get(key) for key in chosen}
+    assert (ours["linear"]["top1"], other[0]["top1"]) == (1, 0)
+
+
+def test_an_interrupted_evaluation_goes_on_after_the_probes_that_were_done(world, everything, monkeypatch):
+    train, test = world
+    stage, measure, asked = EvaluateStage("plain", str(test.path), "again"), NetworkProbes.measure, []
+    config = replace(EVERYTHING, probes="semi,finetune", baselines=False)
+
+    def interrupted(self, probe):
+        asked.append(probe)
+        if asked == ["semi", "finetune"]:
+            raise KeyboardInterrupt
+        return measure(self, probe)
+
+    monkeypatch.setattr(NetworkProbes, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_stage(stage, config, train, CPU)
+    assert (train.path / "runs" / "plain" / "again" / "parts").is_dir()
+    run_stage(stage, config, train, CPU)
+    assert asked == ["semi", "finetune", "finetune"]
+    again = train.artifact("runs/plain/again")
+    assert again.files == ["eval.json"] and not (again.folder / "parts").exists()
+    assert decode_json(again.path("eval.json").read_bytes())["probes"]["encoder"] == [
+        probe for probe in everything[0]["probes"]["encoder"] if probe["name"] in ("semi25", "finetune")
+    ]
+
+
+def test_a_dry_run_counts_what_the_probes_will_look_at(world):
+    train, test = world
+    stage = EvaluateStage("plain", str(test.path), "planned")
+    plan = plan_stage(stage, replace(EVERYTHING, probes="knn", baselines=False), train, CPU)
+    assert (plan["train_images"], plan["test_images"], plan["images_embedded"]) == (24, 12, 36)
+    assert plan["estimated_s"] > 0 and not (train.path / "runs/plain/planned/eval.json").exists()
+    everything = plan_stage(stage, EVERYTHING, train, CPU)["images_embedded"]
+    crops, semi, finetune = 2 * 2 * 2 * 24, 2 * (3 * 6 + 12), 2 * (3 * 24 + 12)
+    assert everything == 2 * (36 + crops + semi + finetune)
+
+
+@pytest.mark.gpu
+def test_every_probe_runs_on_an_accelerator_and_the_plain_ones_agree_with_the_cpu(world, everything):
+    train, test = world
+    summary = run_stage(
+        EvaluateStage("plain", str(test.path), "accelerator"), EVERYTHING, train, Execution(device="cuda")
+    )
+    assert set(summary.numbers) == set(everything[1].numbers)
+    for name in ("encoder knn3", "encoder linear"):
+        assert summary.numbers[name] == everything[1].numbers[name]
+
+
+def test_one_image_a_class_leaves_nothing_to_choose_a_learning_rate_on(tmp_path):
+    train, test = coloured(tmp_path / "train", 1, seed=0), coloured(tmp_path / "test", 2, seed=1)
+    make_run(train)
+    with pytest.raises(DataError, match=r"no class of .* has two images.*the learning rate of 'sgd'.*--rates 0.1"):
+        run_stage(EvaluateStage("plain", str(test.path)), EVERYTHING, train, CPU)
+    single = EvaluateConfig(probes="sgd", rates="0.1", epochs=2, baselines=False)
+    assert run_stage(EvaluateStage("plain", str(test.path)), single, train, CPU).numbers["encoder sgd"] >= 0
 
 
 def fails(world, test, match, folder="bad"):
@@ -169,3 +283,19 @@ def test_a_test_dataset_that_is_not_there_is_said_so(world, tmp_path):
 def test_a_run_that_is_no_run_is_refused(run):
     with pytest.raises(ConfigError, match="evaluate: run is"):
         EvaluateStage(run, "test")
+
+
+def test_a_result_is_said_in_percent_with_its_spread():
+    result = {"name": "sgd", "top1": 0.5, "top1_std": 0.01, "top5": 0.9, "top5_std": 0.002, "mean_per_class": 0.4}
+    assert sentence(result) == "sgd: top-1 50.0 ± 1.0, top-5 90.0 ± 0.2, mean per class 40.0 %"
+
+
+def test_a_run_without_an_encoder_is_named(tmp_path):
+    train, test = coloured(tmp_path / "train", 2, seed=0), coloured(tmp_path / "test", 2, seed=1)
+    folder = train.path / "runs" / "empty"
+    make_folder(folder)
+    identity = Identity("pretrain", 1, {}, {"images": train.column("images").digest}, {})
+    write_identity(folder / IDENTITY, identity)
+    finish_artifact(folder, identity.digest, {}, ())
+    with pytest.raises(DataError, match=r"holds no file 'encoder.json'; rerun 'viewkit pretrain'"):
+        run_stage(EvaluateStage("empty", str(test.path)), CONFIG, train, CPU)

@@ -3,8 +3,10 @@ import pytest
 import torch
 
 from viewkit.pipelines.evaluate.config import EvaluateConfig
-from viewkit.pipelines.evaluate.linear import STRENGTHS, fit_linear_probe, sample_split
-from viewkit.pipelines.evaluate.probes import run_probes
+from viewkit.pipelines.evaluate.linear import STRENGTHS, fit_linear_probe
+from viewkit.pipelines.evaluate.probes import FeatureProbes
+from viewkit.pipelines.evaluate.split import hold_out
+from viewkit.pipelines.seeds import stream
 from viewkit.shards.errors import ConfigError, DataError
 
 
@@ -16,30 +18,37 @@ def clusters(per_class, c=6, d=12, seed=0):
     return torch.from_numpy(centres[labels] + rng.normal(size=(len(labels), d))).float(), labels
 
 
+def keys_of(labels):
+    return [f"row{place}" for place in range(len(labels))]
+
+
 def probes(train, train_labels, test, test_labels, **options):
     config = EvaluateConfig(**options)
-    results = run_probes(
-        train, train_labels, test, test_labels, config=config, rng=np.random.default_rng(0), whose="'a'"
+    held = hold_out(keys_of(train_labels), train_labels, config.split_share)
+    features = FeatureProbes(
+        train, train_labels, test, test_labels, held, config, lambda *names: stream(0, "test", *names), whose="'a'"
     )
-    return {probe["name"]: probe for probe in results}
+    return {result["name"]: result for probe in config.chosen() for result in features.measure(probe)}
 
 
 def test_clusters_that_do_not_touch_are_told_apart_by_every_probe():
-    measured = probes(*clusters(20), *clusters(10, seed=1), k="20,5")
-    assert list(measured) == ["knn20", "knn5", "linear"]
+    measured = probes(*clusters(20), *clusters(10, seed=1), k="20,5", probes="knn,linear,sgd")
+    assert list(measured) == ["knn20", "knn5", "linear", "sgd"]
     assert all((each["top1"], each["top5"], each["mean_per_class"]) == (1, 1, 1) for each in measured.values())
 
 
 def test_labels_that_have_nothing_to_do_with_the_features_give_chance():
     rng = np.random.default_rng(3)
     features, labels = torch.from_numpy(rng.normal(size=(720, 12))).float(), rng.permutation(np.arange(720) % 6)
-    for each in probes(features[:360], labels[:360], features[360:], labels[360:], k="50").values():
+    for each in probes(
+        features[:360], labels[:360], features[360:], labels[360:], k="50", probes="knn,linear,sgd"
+    ).values():
         assert abs(each["top1"] - 1 / 6) < 0.06 and abs(each["mean_per_class"] - 1 / 6) < 0.06
         assert abs(each["top5"] - 5 / 6) < 0.06
 
 
 def test_a_k_above_the_number_of_images_is_cut_to_it_and_said():
-    knn = probes(*clusters(5), *clusters(5, seed=1), linear=False, k="20,200")
+    knn = probes(*clusters(5), *clusters(5, seed=1), probes="knn", k="20,200")
     assert (knn["knn20"]["k_used"], knn["knn200"]["k_used"], knn["knn200"]["k"]) == (20, 30, 200)
 
 
@@ -53,15 +62,9 @@ def test_one_image_a_class_leaves_nothing_to_choose_a_strength_on():
     assert measured["strength"] == 1.0 and measured["split_accuracy"] is None and measured["top1"] > 0.5
 
 
-def test_the_split_holds_out_the_share_of_every_class_and_never_all_of_one():
-    labels = np.repeat([0, 1, 2, 3], [40, 10, 2, 1])
-    held = sample_split(labels, 0.2, np.random.default_rng(0))
-    assert [int(held[labels == label].sum()) for label in range(4)] == [8, 2, 1, 0]
-
-
 def test_the_strength_is_chosen_on_the_split_and_the_test_rows_change_nothing():
     train, labels = clusters(20)
-    held = sample_split(labels, 0.2, np.random.default_rng(0))
+    held = hold_out(keys_of(labels), labels, 0.2)
     other = clusters(10, seed=1)[0].numpy()
     some, all_ = (
         fit_linear_probe(train.numpy(), labels, rows, held=held, max_iterations=50) for rows in (other[:5], other)
@@ -84,7 +87,9 @@ def test_features_that_are_not_finite_stop_the_probes_and_name_the_run():
 
 @pytest.mark.parametrize(
     "option", [{"k": "0"}, {"k": "20,"}, {"k": "20,20"}, {"k": "2.5"}, {"tau": 0.0}, {"split_share": 1.0},
-               {"max_iterations": 0}, {"pixels_px": 0}, {"seed": -1}],
+               {"max_iterations": 0}, {"pixels_px": 0}, {"seed": -1}, {"probes": "knn,svm"}, {"probes": "knn,knn"},
+               {"rates": "0.1,x"}, {"rates": "0"}, {"rates": "1,1.0"}, {"shares": "1"}, {"shares": "nan"},
+               {"epochs": 0}, {"tune_epochs": 0}, {"seeds": 0}, {"batch_size": 1}, {"tune_batch_size": 1}],
 )  # fmt: skip
 def test_impossible_options_are_refused_by_name(option):
     (name,) = option

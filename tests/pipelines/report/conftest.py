@@ -94,6 +94,22 @@ def make_foreground(dataset):
     write_artifact(dataset, "foreground", "foreground", {"share": 0.4}, files)
 
 
+def make_audit(dataset):
+    table = {"title": "What goes", "note": f"Of {BAD}.", "columns": ["round", "SC"], "rows": [["all", "12.5"]]}
+    pictures = {"grid.png": encode_png(np.full((60, 80, 3), 90, np.uint8))}
+    write_artifact(
+        dataset, "audit", "audit", {"images": 24}, {"audit.json": encode_json({"tables": [table]}), **pictures}
+    )
+
+
+def make_fidelity(dataset):
+    level = {"share": 0.25, "cosine": 0.811, "error": 0.01}
+    numbers = {"generator": "retrieval", "images": 20, "cosine": 0.743, "error": 0.004, "chance": 0.31}
+    write_artifact(
+        dataset, "fidelity", "fidelity", {}, {"fidelity.json": encode_json({**numbers, "levels": {"100": level}})}
+    )
+
+
 def make_run(dataset, name, **options):
     lines = [{"step": 10 * n, "loss": 5 / n, "spread": 0.9, "images_per_s": None} for n in range(1, 6)]
     files = {
@@ -146,6 +162,8 @@ def everything(tmp_path_factory):
     make_pairs(dataset, source=1)
     make_histograms(dataset)
     make_foreground(dataset)
+    make_audit(dataset)
+    make_fidelity(dataset)
     for name, options, top1 in (
         ("random", {}, (0.400, 0.38, 0.45)),
         ("vs2fi", {"select": "vs2fi"}, (0.500, 0.39, 0.30)),

@@ -1,3 +1,4 @@
+import io
 import re
 import shutil
 import tomllib
@@ -6,13 +7,18 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from viewkit.pipelines.config import config_values
 from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.pretrain.config import PretrainConfig
 from viewkit.pipelines.report.accuracy import accuracy_tables, percent
 from viewkit.pipelines.report.config import ReportConfig
 from viewkit.pipelines.report.page import toml
 from viewkit.pipelines.report.pictures import BYTES_PER_PIXEL, picture
+from viewkit.pipelines.report.runs import hard_view_table, is_random, method_of
 from viewkit.pipelines.report.stage import ReportStage
 from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.views.recipe import neutral_recipes
+from viewkit.pipelines.views.select import pairs_of
 from viewkit.shards.codecs import encode_json, encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
@@ -82,9 +88,16 @@ def test_the_page_is_one_whole_document_that_loads_nothing(html, page):
 
 
 def test_everything_a_dataset_holds_is_shown(page):
-    for heading in ("Accuracy", "Dataset", "Pairs", "Generated views", "Histograms", "Training", "Foreground"):
+    for heading in ("Accuracy", "Dataset", "Pairs", "Generated views", "Histograms", "Training", "Foreground", "Audit"):
         assert heading in page.words
-    for title in ("Low Semantic Consistency", "High Semantic Consistency", "Low Alignment Level", "Loss, moco_v3"):
+    for title in (
+        "Low Semantic Consistency",
+        "High Semantic Consistency",
+        "Low Alignment Level",
+        "Loss, moco_v3",
+        "What goes",
+        "12.5",
+    ):
         assert title in page.words
     assert not [each for each in page.all("div") if each.get("class") == "missing"]
     assert "25" not in page.words.split()[:4] and "24 images" in page.words and "1 undecodable" in page.words
@@ -207,3 +220,35 @@ def test_options_out_of_range_are_refused_by_name(option):
     (name,) = option
     with pytest.raises(ConfigError, match=f"report: {name} is"):
         ReportConfig(**option)
+
+
+def test_a_run_that_logged_its_views_gets_a_table_of_what_made_pairs_hard(images_only, build):
+    rng, pairs = np.random.default_rng(0), 6
+    recipes = np.repeat(neutral_recipes(40, 32)[:, None], 4, axis=1)
+    iou = rng.uniform(0, 1, (40, pairs)).astype(np.float32)
+    log = io.BytesIO()
+    chosen = pairs_of(4)[iou.argmin(axis=1)]
+    arrays = {"recipes": recipes, "sizes_px": np.full((40, 4, 2), 32), "views": chosen, "losses": -iou, "iou": iou}
+    np.savez_compressed(log, step=np.array(0), fields=np.array(["x"]), **arrays)
+    folder = images_only.path / "runs" / "hard"
+    (folder / "views").mkdir(parents=True)
+    (folder / "views" / "00000000.npz").write_bytes(log.getvalue())
+    build.make_run(images_only, "hard", select="hard")
+    table = hard_view_table(images_only.artifact("runs/hard"))
+    assert table.rows[0][0] == "iou" and "100 % of them the chosen pair overlaps least" in table.note
+    run_stage(ReportStage(), ReportConfig(), images_only, CPU)
+    assert "What made pairs hard: hard" in (images_only.path / "report" / "index.html").read_text()
+
+
+def test_the_method_names_everything_that_makes_pairs_and_random_is_nothing_else():
+    plain = config_values(PretrainConfig(framework="moco_v2"))
+    assert is_random(plain) and method_of(plain) == "moco_v2, random"
+    for options, words in (
+        ({"select": "hard"}, "moco_v2, hard, of 4 views"),
+        ({"alpha": 0.5, "generated": "both"}, "moco_v2, random, generated 0.5 (both)"),
+        ({"select": "stored", "weights": "quality"}, "moco_v2, stored, quality weights"),
+        ({"joint_area": 0.0}, "moco_v2, random, joint crops 0"),
+        ({"views_per_side": 2, "multi_view": "dsf"}, "moco_v2, random, dsf of 2 + 2 views"),
+    ):
+        config = config_values(PretrainConfig(framework="moco_v2", **options))
+        assert method_of(config) == words and not is_random(config)

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,56 @@ def test_published_numbers() -> None:
     assert load_policy("simclr").views[0].saturation == 0.8
     assert [load_policy("dino").side_of(law) for law in range(10)] == [224] * 2 + [96] * 8
     assert load_policy("moco_v1").views[0].grey_first
-    assert len(POLICIES) == 18 and all(json.dumps(policy.to_dict()) for policy in POLICIES.values())
+    assert len(POLICIES) == 23 and all(json.dumps(policy.to_dict()) for policy in POLICIES.values())
+
+
+def colours(law: ViewLaw) -> tuple[float, ...]:
+    return (law.p_jitter, law.brightness, law.contrast, law.saturation, law.hue, law.p_grey)
+
+
+def test_multi_crop_policies_have_the_released_numbers() -> None:
+    swav, dino = load_policy("swav"), load_policy("dino")
+    assert [law.area for law in swav.views] == [(0.14, 1.0)] * 2 + [(0.05, 0.14)] * 6
+    assert {(colours(law), law.p_blur, law.p_solarize) for law in swav.views} == {
+        ((0.8, 0.8, 0.8, 0.8, 0.2, 0.2), 0.5, 0.0)
+    }
+    assert [law.area for law in dino.views] == [(0.4, 1.0)] * 2 + [(0.05, 0.4)] * 8
+    assert {colours(law) for law in dino.views} == {(0.8, 0.4, 0.4, 0.2, 0.1, 0.2)}
+    assert [(law.p_blur, law.p_solarize) for law in dino.views[:3]] == [(1.0, 0.0), (0.1, 0.2), (0.5, 0.0)]
+    assert [load_policy(name).interpolation for name in ("swav", "dino", "vicreg")] == [
+        "bilinear",
+        "bicubic",
+        "bicubic",
+    ]
+
+
+def test_pairs_of_vicreg_and_simclr_have_the_released_numbers() -> None:
+    first, second = load_policy("vicreg").views
+    assert first.area == second.area == (0.08, 1.0)
+    assert colours(first) == colours(second) == (0.8, 0.4, 0.4, 0.2, 0.1, 0.2)
+    assert [(law.p_blur, law.p_solarize) for law in (first, second)] == [(1.0, 0.0), (0.1, 0.2)]
+    (law, other) = load_policy("simclr").views
+    assert law == other and law.area == (0.08, 1.0) and colours(law) == (0.8, 0.8, 0.8, 0.8, 0.2, 0.2)
+    assert (law.p_blur, law.sigma, law.p_solarize) == (0.5, (0.1, 2.0), 0.0)
+
+
+def test_small_images_are_blurred_by_genview_and_dsf_and_not_by_jointcrop() -> None:
+    for name, p_blur, p_randaugment in (
+        ("cifar", 0.0, 0.0), ("stl10", 0.0, 0.0), ("tiny", 0.0, 0.0), ("tiny_jointcrop", 0.0, 0.0),
+        ("genview_cifar", 0.5, 0.0), ("genview_tiny", 0.5, 0.0), ("dsf_cifar", 0.5, 0.5),
+    ):  # fmt: skip
+        law, other = load_policy(name).views
+        assert law == other and colours(law) == (0.8, 0.4, 0.4, 0.4, 0.1, 0.2) and law.area == (0.2, 1.0)
+        assert (law.p_blur, law.p_randaugment, law.sigma) == (p_blur, p_randaugment, (0.1, 2.0))
+    sides = {name: load_policy(name).side_px for name in ("genview_cifar", "genview_tiny", "stl10", "tiny")}
+    assert sides == {"genview_cifar": 32, "genview_tiny": 64, "stl10": 96, "tiny": 64}
+
+
+@pytest.mark.parametrize("name", ["stl10", "tiny"])
+def test_jointcrop_policies_differ_from_their_baselines_by_the_joint_law_alone(name: str) -> None:
+    joint, baseline = load_policy(f"{name}_jointcrop"), load_policy(name)
+    assert joint.joint == (JointLaw(parameter="area", beta=0.0),) and not baseline.joint
+    assert replace(joint, name=name, joint=()) == baseline
 
 
 def test_another_side_scales_blur_and_small_views() -> None:

@@ -1,0 +1,35 @@
+"""`viewkit export`: the backbone of a run for other programs."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from viewkit.cli.console import print_json, say
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="folder of the run, DATASET/runs/NAME", metavar="RUN")],
+    to: Annotated[Path, typer.Option("--to", help="file to write, NAME.safetensors; its facts go to NAME.json")],
+    names: Annotated[
+        Literal["timm", "torchvision"], typer.Option("--names", help="names of the weights: timm or torchvision")
+    ] = "timm",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the facts as one JSON object.")] = False,
+) -> None:
+    """Write the backbone of a finished run as safetensors, with what its inputs must look like."""
+    from viewkit.pipelines.export.export import export_encoder
+
+    facts = export_encoder(run, to, names)
+    if as_json:
+        print_json(facts)
+        return
+    arguments = "".join(f", {name}={value!r}" for name, value in facts["timm_kwargs"].items())
+    model = facts["torchvision_model"]
+    call = (
+        f"torchvision.models.{model}()"
+        if model
+        else f"timm.create_model({facts['timm_model']!r}, num_classes=0{arguments})"
+    )
+    stem = "" if facts["stem"] is None else f", its stem replaced as {to.with_suffix('.json').name} says"
+    say(f"export: {facts['arch']}, {facts['num_features']} features, {facts['side_px']} px: {to}")
+    say(f"  fits {call}{stem}; mean {facts['mean']}, std {facts['std']}")

@@ -1,0 +1,1 @@
+"""`viewkit export`: a run's encoder for other programs."""

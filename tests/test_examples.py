@@ -1,0 +1,106 @@
+"""The programs of docs/examples run on a tiny dataset, and do what they say."""
+
+import importlib.util
+import math
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from lightly.loss import NTXentLoss
+from PIL import Image
+from tiny_chain import make, photographs
+
+from viewkit.pipelines.training.pair_loader import load_pairs
+from viewkit.shards.codecs import decode_image, decode_npy
+from viewkit.shards.dataset import Dataset
+
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+
+
+def example(name):
+    """The module, as a reader's own file would be."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    made = Dataset(tmp_path_factory.mktemp("examples") / "data")
+    make(photographs(tmp_path_factory.mktemp("photographs")), made)
+    return made
+
+
+@torch.no_grad()
+def loss_on(network, dataset, **options):
+    """Mean NT-Xent on the pairs of epoch 0, which the examples train on too."""
+    pairs = load_pairs(dataset, policy="simclr", side_px=32, batch_size=12, **options)
+    losses = [NTXentLoss(0.1)(network(batch.views1), network(batch.views2)).item() for batch in pairs.epoch(0)]
+    return sum(losses) / len(losses)
+
+
+def test_a_plain_loop_learns_from_scored_pairs(dataset):
+    plain = example("plain_pytorch")
+    fresh, trained = (plain.train(dataset.path, "vs2fi", epochs=n, batch_size=12) for n in (0, 4))
+    assert loss_on(trained, dataset, select="vs2fi") < loss_on(fresh, dataset, select="vs2fi") - 0.3
+
+
+@pytest.mark.parametrize("kind", ["random", "generated"])
+def test_a_plain_loop_trains_every_weight_on_the_other_kinds_of_pairs(dataset, kind, capsys):
+    plain = example("plain_pytorch")
+    fresh, trained = (plain.train(dataset.path, kind, epochs=n, batch_size=12) for n in (0, 1))
+    assert capsys.readouterr().out.count("loss") == 1
+    for before, after in zip(fresh.parameters(), trained.parameters(), strict=True):
+        assert bool(after.isfinite().all()) and not torch.equal(before, after)
+
+
+def test_lightly_learns_from_the_pairs(dataset):
+    fresh, trained = (example("lightly_simclr").train(dataset.path, epochs=n, batch_size=12) for n in (0, 4))
+    assert loss_on(trained, dataset, select="vs2fi") < loss_on(fresh, dataset, select="vs2fi") - 0.3
+
+
+def test_the_kinds_of_pairs_are_different_pairs_of_the_same_images(dataset):
+    options = {"policy": "simclr", "side_px": 32, "batch_size": 12}
+    first = [
+        next(load_pairs(dataset, **options, **kind).epoch(0)).views1 for kind in example("plain_pytorch").PAIRS.values()
+    ]
+    assert not any(torch.equal(a, b) for a, b in combinations(first, 2))
+
+
+def test_the_loss_of_the_example_is_lightlys_and_log_of_the_others_for_equal_views():
+    info_nce, generator = example("plain_pytorch").info_nce, torch.Generator().manual_seed(0)
+    z1, z2 = (torch.randn(6, 16, generator=generator) for _ in range(2))
+    torch.testing.assert_close(info_nce(z1, z2, tau=0.3), NTXentLoss(temperature=0.3)(z1, z2))
+    assert info_nce(torch.ones(4, 3), torch.ones(4, 3)).item() == pytest.approx(math.log(7))
+
+
+def test_plain_webdataset_gives_the_same_images_labels_and_scores(dataset):
+    reader = example("read_webdataset")
+    images, pairs = dataset.column("images"), dataset.column("pairs")
+    found = list(reader.read_images(dataset.path))
+    assert [key for key, _, _ in found] == list(images.keys())
+    for place, (_, image, label) in enumerate(found):
+        fields = images.fields(place)
+        assert isinstance(image, Image.Image) and np.array_equal(np.asarray(image.convert("RGB")), decode_image(fields))
+        assert label == int(fields["cls"])
+    scored = list(reader.read_scores(dataset.path))
+    assert [key for key, _, _ in scored] == list(pairs.keys())
+    for place, (_, recipes, scores) in enumerate(scored):
+        assert np.array_equal(recipes, decode_npy(pairs.fields(place)["recipes.npy"]))
+        assert np.array_equal(scores, decode_npy(pairs.fields(place)["scores.npy"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [["plain_pytorch.py", "vs2fi", "1", "8"], ["lightly_simclr.py", "1", "8"], ["read_webdataset.py"]]
+)
+def test_the_examples_run_as_programs(dataset, command):
+    name, *rest = command
+    call = [sys.executable, str(EXAMPLES / name), str(dataset.path), *rest]
+    said = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+    assert ("epoch 0: loss" in said) == ("webdataset" not in name) and said.strip()
