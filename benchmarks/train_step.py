@@ -39,7 +39,7 @@ ADDED = 1.03
 """Most time of a step with offline pairs, weights, joint laws or DSF, over the plain one's."""
 HARD = {"simsiam": 1.5, "simclr": 1.5, "moco_v2": 2.0}
 HARD_SMALL = 1.25
-BATCH, ARCH, SIDE_PX = 128, "resnet18_cifar", 32
+BATCH, ARCH, SIDE_PX = 64, "resnet18_cifar", 32
 
 
 def dataset_at(folder: Path) -> Dataset:
@@ -50,8 +50,8 @@ def dataset_at(folder: Path) -> Dataset:
     run_stage(EstimatorStage(), estimator, dataset, devices)
     run_stage(HistogramsStage(), HistogramsConfig(images=512, negatives=63), dataset, devices)
     run_stage(ScoreStage(), ScoreConfig(rounds=1), dataset, execution)
-    run_stage(QualityComponentStage(), QualityConfig().component(), dataset, devices)
-    run_stage(QualityStage(), QualityConfig(), dataset, execution)
+    run_stage(QualityComponentStage(), QualityConfig(sign="+"), dataset, devices)
+    run_stage(QualityStage(), QualityConfig(sign="+"), dataset, execution)
     return dataset
 
 

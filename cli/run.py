@@ -32,9 +32,12 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
             other = next(each for each in PIPELINE if each.name == name)
             places = {argument.name: argument.default for argument in other.arguments}
             jobs += [(step, other.config_class()(), places) for step in other.steps] if flags[switch] else []
-        for place, (step, options, places) in enumerate(jobs):
+        work: list[tuple[Any, Any]] = []
+        for step, options, places in jobs:  # all are checked before the first runs, which may take hours
             stage = step.stage_class()(**{name: places[name] for name in step.takes})
-            own = options if step.config is None else getattr(options, step.config)()
+            work.append((stage, options if step.config is None else getattr(options, step.config)()))
+            stage.check(work[-1][1])
+        for place, (stage, own) in enumerate(work):
             if flags["dry_run"]:
                 _say_plan(stage, own, dataset, execution, flags["json"], waits=place > 0)
             else:

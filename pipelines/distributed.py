@@ -8,6 +8,7 @@ function is that of a world of one and costs nothing.
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ from viewkit.shards.errors import ConfigError
 
 BUCKET_BYTES = 64 * 2**20
 """Gradients are averaged in flat pieces of about this size."""
+PATIENCE = timedelta(hours=12)
+"""How long a process waits for another: while the main one asks the nearest neighbours of a large data set, say, which
+takes longer than NCCL's ten minutes. torchrun ends the others when one has died."""
 
 
 def world_size() -> int:
@@ -54,7 +58,7 @@ def world(device: str, job: str, *, allowed: bool) -> Iterator[str]:
             )
         device = f"cuda:{local}"
         torch.cuda.set_device(local)
-    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", timeout=PATIENCE)
     try:
         yield device
     finally:

@@ -1,6 +1,7 @@
 """Runs a fit stage: once, or not at all when its artifact is whole."""
 
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,18 @@ def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devi
 
 
 def _run_main(stage: FitStage[Any], config: Any, dataset: Dataset, device: str, progress: Progress) -> Summary:
-    identity = identity_of(stage, config, stage.inputs(config, dataset), {})
     folder = dataset.path / stage.writes
-    make_folder(folder)
-    with writer_lock(dataset.path, stage.writes):
-        _make_room(stage, folder, identity)
-        claim(folder / IDENTITY, identity)
-        found = Artifact(folder, stage.writes).is_whole
+    with ExitStack() as held:
+        try:
+            identity = identity_of(stage, config, stage.inputs(config, dataset), {})
+            make_folder(folder)
+            held.enter_context(writer_lock(dataset.path, stage.writes))
+            _make_room(stage, folder, identity)
+            claim(folder / IDENTITY, identity)
+            found = Artifact(folder, stage.writes).is_whole
+        except ViewkitError:
+            _told(False)  # the other processes leave, this one says why
+            raise
         _told(not found)
         if not found:
             remove_parts(folder, [""])

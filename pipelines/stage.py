@@ -100,6 +100,9 @@ class Stage(ABC, Generic[Config]):
             values["policy"] = Path(values["policy"]).name
         return values
 
+    def check(self, config: Config) -> None:
+        """Raise `ConfigError` or `DataError` for what config and locations tell before any stage of a command runs."""
+
     def inputs(self, config: Config, dataset: Dataset) -> Mapping[str, str]:
         """Input name -> content digest; part of the identity. Each input must be whole, else `DataError`."""
         return {name: dataset.input_digest(name, for_stage=self.name) for name in self.reads(config)}

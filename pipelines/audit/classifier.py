@@ -25,8 +25,10 @@ class ClassifierFiles:
         if path.is_dir():
             self.weights = path / WEIGHTS
             facts = json_object(path / FACTS)
-            self.facts = dict(facts.get("pretrained_cfg") or {})
-            arch = arch or facts.get("architecture")
+            cfg, named = facts.get("pretrained_cfg") or {}, facts.get("architecture")
+            if not isinstance(cfg, dict) or not isinstance(named, str | None):
+                raise DataError(f"{path / FACTS}: not as timm writes it; save the model again with timm")
+            self.facts, arch = cfg, arch or named
         if self.weights.suffix != ".safetensors":
             raise DataError(
                 f"{path}: --classifier takes a .safetensors file, or a folder with {WEIGHTS} and {FACTS}; other weight "

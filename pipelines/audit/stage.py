@@ -62,6 +62,10 @@ class AuditStage(FitStage[AuditConfig]):
         digests = dict(super().inputs(config, dataset))
         if reads_generated(dataset, self.column):
             digests["genview"] = dataset.input_digest("genview", for_stage=self.name)
+        if self.classifier is None and config.classifier_arch is not None:
+            raise ConfigError(
+                f"audit: classifier_arch is '{config.classifier_arch}' and there is no classifier; add --classifier"
+            )
         if self.classifier is not None:
             digests.update(ClassifierFiles(self.classifier, config.classifier_arch).digests())
         return digests
@@ -76,8 +80,15 @@ class AuditStage(FitStage[AuditConfig]):
         if self.classifier is not None:
             classifier = ClassifierFiles(self.classifier, config.classifier_arch).load(run.device)
         sample = read_pairs(pairs, config.images, config.rounds)
-        ours, theirs = {"num_exits": sample.num_exits}, {"num_exits": histograms.num_exits}
+        made_with = pairs.identity.inputs.get("estimator", histograms.estimator)
+        ours = {"estimator": made_with, "num_exits": sample.num_exits}
+        theirs = {"estimator": histograms.estimator, "num_exits": histograms.num_exits}
         require_same(self.name, f"column '{self.column}'", ours, "the histograms", theirs, "score the pairs again")
+        if config.k_al is not None and config.k_al > sample.num_exits + 1:
+            raise ConfigError(
+                f"audit: k_al is {config.k_al:g}, and the levels of column '{self.column}' end at "
+                f"{sample.num_exits + 1}; give one of them or leave it out"
+            )
         run.progress.start(self.name, total=len(sample.keys), unit="images")
         measures = measure_pairs(
             sample,

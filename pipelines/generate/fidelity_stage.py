@@ -100,10 +100,16 @@ class FidelityStage(FitStage[FidelityConfig]):
 
 
 def _views(views: Column, key: str) -> tuple[list[UInt8[np.ndarray, "_ _ 3"]], Mapping[str, Any]]:
-    """Pixels of an image's views, and its facts."""
+    """Pixels of an image's views, and its facts. `DataError` for a row that `generate` has not written."""
     fields = views.fields(views.place_of[key])
+    facts = decode_json(fields["json"]) if "json" in fields else {}
+    if "level" not in facts:
+        raise DataError(
+            f"fidelity: column '{views.name}', row {key}: is no generated view with its noise level; --column takes "
+            "one that 'viewkit generate' wrote"
+        )
     pictures = {name: content for name, content in fields.items() if name != "json"}
-    return [decode_image(view) for view in views_of_fields(pictures)], decode_json(fields["json"])
+    return [decode_image(view) for view in views_of_fields(pictures)], facts
 
 
 def _mean_cosine(made: Float64[np.ndarray, "v d"], embedding: Float64[np.ndarray, " d"]) -> float:

@@ -1,6 +1,7 @@
 """Weights named by a hub id and a commit: fetched once into the Hugging Face cache, later found there offline."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from viewkit.shards.errors import ConfigError, DataError
@@ -14,8 +15,11 @@ HALF = ("*.json", "*.txt", "*/model.fp16.safetensors", "*/diffusion_pytorch_mode
 """What is fetched: settings, vocabularies and safetensors, never a pickle and never code."""
 
 
-def local_folder(path: Path) -> Path:
+def local_folder(path: Path, parts: Collection[str] = ("unet",)) -> Path:
     """`path` itself where it exists, else the cached folder of the hub id that it is.
+
+    parts: those that hold weights. A cached folder without all of them is what a cut download has left: it is fetched
+    to its end.
 
     A branch or tag may change under a finished column, so an id with anything but a commit is a `ConfigError`.
     `DataError` when there is no such folder, or the id cannot be fetched.
@@ -24,7 +28,7 @@ def local_folder(path: Path) -> Path:
     if path.exists():
         return path
     if found := PINNED.fullmatch(name):
-        return _snapshot(*found.groups())
+        return _snapshot(found[1], found[2], parts)
     if "@" in name and ID.fullmatch(name):
         raise ConfigError(
             f"--weights {name}: a hub id is pinned to a commit, org/name@COMMIT with all 40 hex digits of it; "
@@ -35,7 +39,7 @@ def local_folder(path: Path) -> Path:
     )
 
 
-def _snapshot(repository: str, commit: str) -> Path:
+def _snapshot(repository: str, commit: str, parts: Collection[str]) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError
 
@@ -45,13 +49,13 @@ def _snapshot(repository: str, commit: str) -> Path:
 
     for patterns in (PLAIN, HALF):
         try:
-            if _has_networks(folder := fetch(patterns, offline=True)):
+            if _has_weights(folder := fetch(patterns, offline=True), parts):
                 return folder
         except (OSError, ValueError):
             continue  # not in the cache, or not all of it: fetched below
     try:
         folder = fetch(PLAIN, offline=False)
-        return folder if _has_networks(folder) else fetch(HALF, offline=False)
+        return folder if _has_weights(folder, parts) else fetch(HALF, offline=False)
     except (OSError, ValueError, HTTPError) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(
@@ -60,6 +64,6 @@ def _snapshot(repository: str, commit: str) -> Path:
         ) from error
 
 
-def _has_networks(folder: Path) -> bool:
-    """Whether any weights are there; which ones are needed is checked by who asked for the folder."""
-    return any(folder.glob("unet/*.safetensors"))
+def _has_weights(folder: Path, parts: Collection[str]) -> bool:
+    """Whether all parts have some; which file it must be is checked by who asked for the folder."""
+    return all(any(folder.glob(f"{part}/*.safetensors")) for part in parts)

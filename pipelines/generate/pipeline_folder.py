@@ -41,12 +41,10 @@ class PipelineFolder:
     setting_files: ClassVar[Mapping[str, str]]
 
     def __init__(self, path: Path, parts: Iterable[str] | None = None) -> None:
-        self.path = local_folder(Path(path))
+        self.path = local_folder(Path(path), self.weight_files)
         self.parts = tuple(parts if parts is not None else (*self.weight_files, *self.setting_files))
         if not self.path.is_dir():
-            raise DataError(
-                f"{self.path}: is no folder; --weights takes a folder or org/name@COMMIT, {HELP}"
-            )
+            raise DataError(f"{self.path}: is no folder; --weights takes a folder or org/name@COMMIT, {HELP}")
         index = self._json(self.path / "model_index.json")
         if (found := index.get("_class_name")) not in self.classes:
             raise DataError(f"{self.path}: holds a {found}, not a {self.classes[0]}; {HELP}")

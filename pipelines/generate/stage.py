@@ -67,6 +67,11 @@ class GenerateStage(MapStage[GenerateConfig]):
         inputs = ("images", "foreground")
         return (*inputs, "estimator") if config.encoder_name == "estimator" else inputs
 
+    def check(self, config: GenerateConfig) -> None:
+        """Also reads the table of levels, and looks for the generator's weights."""
+        self._table(config)
+        generator_class(config.generator).inputs(config, self.weights)
+
     def inputs(self, config: GenerateConfig, dataset: Dataset) -> Mapping[str, str]:
         table = self._table(config)
         return {

@@ -7,9 +7,10 @@ from viewkit.pipelines.pretrain.settings import (
     COMMON,
     SETTINGS,
     FrameworkOptions,
-    Kind,
     OptimiserName,
     Settings,
+    StartName,
+    kind_of,
     resolve,
 )
 from viewkit.pipelines.pretrain.view_options import ViewOptions
@@ -24,9 +25,10 @@ class PretrainConfig(ViewOptions, FrameworkOptions):
 
     arch: Annotated[str, "a ViT or ResNet of timm, or one of viewkit's small ones"] = "resnet18_cifar"
     start: Annotated[
-        Literal["moco_v3", "timm"],
-        "how a ViT begins: fixed sine-cosine positions, frozen patches and weights as in MoCo v3, or as timm makes it",
-    ] = "moco_v3"
+        StartName | None,
+        "how a ViT begins: fixed sine-cosine positions, frozen patches and weights as in MoCo v3, or as timm makes it "
+        "(default: the framework's)",
+    ] = None
     num_heads: Annotated[int | None, "attention heads of a ViT, where the architecture's own number is not wanted"] = (
         None
     )
@@ -64,10 +66,12 @@ class PretrainConfig(ViewOptions, FrameworkOptions):
     """Options that do not change the result beyond rounding: no part of the identity."""
 
     def __post_init__(self) -> None:
-        kind: Kind = "vit" if self.arch.startswith("vit") else "resnet"
+        kind = kind_of(self.arch)
         if (self.framework, kind) not in SETTINGS:
             names = ", ".join(sorted({name for name, _ in SETTINGS}))
             raise ConfigError(f"framework is '{self.framework}'; it must be one of {names}")
+        if kind == "resnet" and self.num_heads is not None:
+            raise ConfigError(f"num_heads is {self.num_heads} and arch is '{self.arch}', which has none; leave it out")
         defaults = SETTINGS[self.framework, kind]
         common = {name: getattr(defaults, name) for name in COMMON if getattr(self, name) is None}
         for name, value in {**common, **resolve(self, kind)}.items():
@@ -88,6 +92,6 @@ class PretrainConfig(ViewOptions, FrameworkOptions):
     @property
     def settings(self) -> Settings:
         """The resolved values."""
-        kind: Kind = "vit" if self.arch.startswith("vit") else "resnet"
+        kind = kind_of(self.arch)
         common = {name: getattr(self, name) for name in COMMON}
         return Settings(**common, own=resolve(self, kind))

@@ -16,6 +16,16 @@ FrameworkName = Literal[
 ]
 OptimiserName = Literal["sgd", "lars", "adamw"]
 Kind = Literal["vit", "resnet"]
+StartName = Literal["moco_v3", "timm"]
+
+VITS = ("vit", "flexivit", "test_vit", "eva_large", "aimv2", "beit3")
+"""How the names of timm's plain ViTs begin; the other architectures that viewkit takes are ResNets."""
+
+
+def kind_of(arch: str) -> Kind:
+    """The kind of a backbone by its name alone: configs load no library."""
+    return "vit" if arch.startswith(VITS) else "resnet"
+
 
 BATCH_LOSSES: tuple[FrameworkName, ...] = ("vicreg", "barlow_twins")
 """Their loss is one number of a whole batch: no row has a loss of its own to be weighted, or selected by."""
@@ -89,15 +99,19 @@ class FrameworkOptions:
             raise ConfigError(f"queue_length is {self.queue_length} and batch_size {batch_size}; it must hold a batch")
         if self.bn_splits and batch_size % self.bn_splits:
             raise ConfigError(f"bn_splits is {self.bn_splits}, which does not divide batch_size {batch_size}")
+        if self.bn_splits == batch_size:
+            raise ConfigError(
+                f"bn_splits is {self.bn_splits} and batch_size {batch_size}; a batch norm needs 2 rows in a part"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Policy and optimiser of a framework on one kind of backbone. own: fields of `FrameworkOptions` that it has.
+    """Policy, optimiser and start of a framework on one kind of backbone. own: fields of `FrameworkOptions` it has.
 
     lr: at 256 images a batch. weight_decay_end: where the weight decay moves to along a cosine, or None. decay_all:
     whether biases, norms and class tokens decay too, as they do where the released code hands its optimiser all weights
-    alike.
+    alike. start: how a ViT begins; ResNets begin the same either way.
     """
 
     policy: str
@@ -106,10 +120,11 @@ class Settings:
     weight_decay: float
     weight_decay_end: float | None = None
     decay_all: bool = False
+    start: StartName = "moco_v3"
     own: Mapping[str, Any] = field(default_factory=dict)
 
 
-COMMON = ("policy", "optimiser", "lr", "weight_decay", "weight_decay_end", "decay_all")
+COMMON = ("policy", "optimiser", "lr", "weight_decay", "weight_decay_end", "decay_all", "start")
 """Fields of `Settings` that every framework has."""
 
 _NT_XENT = {"tau": 0.1, "hidden": 2048, "dim": 128, "decoupled": False}
@@ -135,7 +150,7 @@ _BARLOW = {"hidden": 8192, "dim": 8192, "redundancy": 0.0051}
 
 
 def _adamw(policy: str, own: Mapping[str, Any]) -> Settings:
-    """A ViT under a method whose paper has ResNets only gets MoCo v3's optimiser."""
+    """A ViT under a method whose paper has ResNets only gets MoCo v3's optimiser and start."""
     return Settings(policy=policy, optimiser="adamw", lr=1.5e-4, weight_decay=0.1, decay_all=True, own=own)
 
 
@@ -152,8 +167,10 @@ SETTINGS: dict[tuple[FrameworkName, Kind], Settings] = {
         policy="moco_v2", optimiser="sgd", lr=0.03, weight_decay=1e-4, decay_all=True, own=_MOCO_V2 | _SHUFFLED
     ),
     ("moco_v2", "vit"): _adamw("moco_v2", _MOCO_V2),
-    # Chen et al. 2021: ViT with AdamW; ResNet-50 with LARS, 0.3 at 256 for 300 epochs and more (0.6 for 100).
-    ("moco_v3", "resnet"): Settings(policy="moco_v3", optimiser="lars", lr=0.3, weight_decay=1e-6, own=_MOCO_V3),
+    # Chen et al. 2021: ViT with AdamW; ResNet-50 with LARS, 0.3 at 256 for 300 epochs and more (0.6 for 100), tau 1.
+    ("moco_v3", "resnet"): Settings(
+        policy="moco_v3", optimiser="lars", lr=0.3, weight_decay=1e-6, own=_MOCO_V3 | {"tau": 1.0}
+    ),
     ("moco_v3", "vit"): _adamw("moco_v3_vit", _MOCO_V3),
     # Grill et al. 2020, sec. 3.3 and appendix J: 1000 epochs at 4096.
     ("byol", "resnet"): Settings(policy="byol", optimiser="lars", lr=0.2, weight_decay=1.5e-6, own=_BYOL),
@@ -166,9 +183,10 @@ SETTINGS: dict[tuple[FrameworkName, Kind], Settings] = {
     # Caron et al. 2020, appendix A.1: 4.8 at 4096; with 256 rows it takes a queue of 3840 and 0.6.
     ("swav", "resnet"): Settings(policy="swav", optimiser="lars", lr=0.3, weight_decay=1e-6, own=_SWAV),
     ("swav", "vit"): _adamw("swav", _SWAV),
-    # Caron et al. 2021, sec. 3.2 and appendix; the released code's settings for ViT-S and ResNet-50.
+    # Caron et al. 2021, sec. 3.2 and appendix; the released code's settings for ViT-S and ResNet-50. Its ViTs learn
+    # positions and patch projection, from truncated normals as in timm.
     ("dino", "vit"): Settings(
-        policy="dino", optimiser="adamw", lr=5e-4, weight_decay=0.04, weight_decay_end=0.4, own=_DINO
+        policy="dino", optimiser="adamw", lr=5e-4, weight_decay=0.04, weight_decay_end=0.4, start="timm", own=_DINO
     ),
     ("dino", "resnet"): Settings(policy="dino", optimiser="sgd", lr=0.03, weight_decay=1e-4, own=_DINO | {"clip": 0.0}),
     # Bardes et al. 2022, appendix C.

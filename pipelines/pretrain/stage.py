@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch.optim import Optimizer
 
-from viewkit.pipelines.distributed import is_main, world_size
+from viewkit.pipelines.distributed import is_main
 from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.models.encoder import EncoderFacts, save_encoder
 from viewkit.pipelines.models.shared_norm import share_norms
@@ -95,7 +95,7 @@ class PretrainStage(FitStage[PretrainConfig]):
         facts = EncoderFacts(
             arch=config.arch,
             side_px=config.side_px,
-            start=config.start,
+            start=config.settings.start,
             num_heads=config.num_heads,
             seed=config.seed,
             mean=training.source.policy.mean,
@@ -104,7 +104,7 @@ class PretrainStage(FitStage[PretrainConfig]):
         save_encoder(run.folder, training.framework.encoder, facts)
         steps, lines = training.schedule.steps, read_metrics(run.folder / METRICS)
         counts = {name: sum(int(line.get(name) or 0) for line in lines) for name in COUNTED if name in lines[-1]}
-        shares = shares_of(lines, steps * config.batch_size // world_size())
+        shares = shares_of(lines, steps * config.batch_size)
         return {"steps": steps, "loss": last["loss"], "spread": last["spread"], **counts, **shares}
 
     def plan(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
@@ -156,9 +156,7 @@ def prepare(config: PretrainConfig, run: Run) -> Training:
         precision=config.precision,
         micro_batch=config.micro_batch,
     )
-    backbone = create_backbone(
-        config.arch, config.side_px, start=config.start, num_heads=config.num_heads, seed=config.seed
-    )
+    backbone = create_backbone(config.arch, config.side_px, start=s.start, num_heads=config.num_heads, seed=config.seed)
     check_sides(backbone, source)
     check_micro_batch(backbone, config.micro_batch, source.loader.batch_size)
     framework = create_framework(backbone, config, steps=steps, steps_per_epoch=source.steps_per_epoch)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from viewkit.pipelines.models.checkpoint import checksum
 from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.models.weights_file import load_file_weights
 from viewkit.pipelines.quality.config import FILE, QualityConfig
 from viewkit.pipelines.views.policy import Colour
 from viewkit.shards.dataset import Dataset
@@ -126,7 +127,6 @@ def _estimator(dataset: Dataset) -> Network:
 
 def _timm(encoder: str, name: str, tag: str, weights: Path | None) -> Network:
     import timm
-    from safetensors import SafetensorError
 
     if not timm.is_model(name.partition(".")[0]):
         raise ConfigError(f"quality: encoder is '{encoder}', and timm has no model '{name}'; see timm.list_models()")
@@ -135,11 +135,11 @@ def _timm(encoder: str, name: str, tag: str, weights: Path | None) -> Network:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
-            model = timm.create_model(
-                name, pretrained=tag == "", num_classes=0, checkpoint_path=str(weights) if weights else ""
-            )
-        except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+            model = timm.create_model(name, pretrained=tag == "", num_classes=0)
+        except (OSError, RuntimeError, ValueError) as error:
             raise _no_weights(encoder, weights, error) from error
+    if weights is not None:
+        load_file_weights(model, weights)  # of a published file all but its classifier
     data = timm.data.resolve_model_data_config(model)
     mean, std = _three(data["mean"]), _three(data["std"])
     return Network(model, lambda x: trunk_map(model, x, encoder), data["input_size"][-1], mean, std)

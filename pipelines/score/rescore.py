@@ -74,10 +74,15 @@ class RescoreStage(MapStage[RescoreConfig]):
         return {**digests, "histograms": dataset.input_digest("histograms", for_stage=self.name)}
 
     def prepare(self, config: RescoreConfig, run: Run) -> ShardFn:
-        """`RefusedError` when the histograms were counted in another precision than the similarities."""
+        """`RefusedError` when the histograms were counted with another estimator or in another precision than the
+        similarities, even where the estimators are no longer there."""
         histograms = Histograms.load(run.dataset.artifact("histograms"))
-        ours, theirs = {"precision": precision_of(run.dataset, self.source)}, {"precision": histograms.precision}
-        remedy = "rerun 'viewkit histograms' with the column's --precision, or score the pairs again"
+        ours = {
+            "estimator": run.dataset.column(self.source).identity.inputs.get("estimator"),
+            "precision": precision_of(run.dataset, self.source),
+        }
+        theirs = {"estimator": histograms.estimator, "precision": histograms.precision}
+        remedy = "rerun 'viewkit histograms' with the column's estimator and --precision, or score the pairs again"
         require_same(self.name, f"column '{self.source}'", ours, "the histograms", theirs, remedy)
         histograms.check_counts(f"{self.name}: histograms")
 

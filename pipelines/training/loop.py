@@ -225,18 +225,24 @@ class Window:
         self.render_s += batch.render_s
 
     def line(self, framework: Framework, steps_per_epoch: int, schedule: Schedule) -> dict[str, float | int]:
-        """One line of metrics.jsonl. loss: mean of the window's steps; step: finished steps; the rest by its name."""
-        loss = float(mean_over_processes(torch.stack(self.losses).float().mean()))
+        """One line of metrics.jsonl. loss: mean of the window's steps; step: finished steps; the rest by its name.
+
+        Loss, spread and counts are those of all processes.
+        """
+        own = torch.stack(self.losses).float().mean()
+        numbers = [float(own), framework.spread(), *self.counts.values()]
+        # Made from the loss, so on its device: NCCL takes no other.
+        loss, spread, *counts = mean_over_processes(own.new_tensor(numbers, dtype=torch.float64)).tolist()
         wall_s = time.perf_counter() - self.started
         return {
             "step": framework.step,
             "epoch": framework.step / steps_per_epoch,
             "loss": loss,
             "lr": schedule.lr(framework.step - 1),
-            "spread": float(mean_over_processes(torch.tensor(framework.spread()))),
+            "spread": spread,
             **_health(framework),
             **framework.numbers(),
-            **self.counts,
+            **{name: round(count * world_size()) for name, count in zip(self.counts, counts, strict=True)},
             "images_per_s": self.num_rows / wall_s,
             "wait_share": self.wait_s / wall_s,
             "render_share": self.render_s / wall_s,

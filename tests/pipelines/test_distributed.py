@@ -1,6 +1,7 @@
 """Two processes that train together against one that trains alone on their rows."""
 
 import os
+from datetime import timedelta
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from viewkit.pipelines.distributed import (
     rank,
     share_of_batch,
     sum_over_processes,
+    world,
     world_size,
 )
 from viewkit.shards.errors import ConfigError
@@ -56,7 +58,12 @@ def train_shares(name, device="cpu"):
 
 
 def primitives():
-    """What every function of `distributed` says in this process."""
+    """What every function of `distributed` says in this process, and a line of metrics."""
+    from small_frameworks import small_framework
+
+    from viewkit.pipelines.training.loop import Schedule, Window
+    from viewkit.pipelines.training.pairs import ViewBatch
+
     x = (torch.arange(6.0).view(3, 2) + 10 * rank()).requires_grad_()
     everyone = gather(x)
     (everyone * torch.arange(12.0).view(6, 2) * (rank() + 1)).sum().backward()
@@ -71,7 +78,16 @@ def primitives():
     weights[0].grad = torch.full((2,), 1.0 + 2 * rank())
     weights[1].grad = torch.full((3,), 4.0) if rank() == 0 else None
     average_gradients(weights)
+    window = Window(0)
+    counts = {"missing_views": 1 + rank(), "lowest_iou": 0}
+    batch = ViewBatch((torch.zeros(4, 3, 2, 2),) * 2, None, counts, wait_s=0.0, render_s=0.0)
+    for loss in (1.0, 2.0):
+        window.add(torch.tensor(loss + rank()), batch)
+    framework = small_framework("simsiam")
+    framework.step, framework.watched = 2, torch.eye(2) if rank() else torch.ones(2, 2)
+    line = window.line(framework, 5, Schedule(steps=4, warmup_steps=0, peak_lr=0.1))
     return {
+        "line": {name: line[name] for name in ("loss", "spread", *counts)},
         "who": (rank(), world_size(), is_main(), first_row(3)),
         "gathered": everyone.detach(),
         "gathered_gradient": x.grad,
@@ -137,6 +153,23 @@ def test_gathering_and_averaging_are_their_formulas(two_processes):
         assert torch.equal(found["sum_gradient"], torch.full((2,), 2 * 2 * 3.0)), "both processes square the sum 3"
         assert found["mean"].item() == 1.5
         assert [gradient.tolist() for gradient in found["averaged"]] == [[2.0] * 2, [2.0] * 3, [0.0]]
+
+
+def test_a_line_of_metrics_is_of_all_processes(two_processes):
+    spread = 0.5 / 2**0.5  # rows that are equal have 0, the axes of a plane twice 0.5 / sqrt(2)
+    for found in two_processes:
+        line = found["primitives"]["line"]
+        assert line["spread"] == pytest.approx(spread, rel=1e-6)
+        assert (line["loss"], line["missing_views"], line["lowest_iou"]) == (2.0, 6, 0)
+
+
+def test_a_process_waits_longer_for_another_than_a_look_at_a_large_data_set_takes(monkeypatch):
+    asked = {}
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **options: asked.update(options, backend=backend))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with world("cpu", "pretrain", allowed=True) as device:
+        assert device == "cpu" and asked["backend"] == "gloo" and asked["timeout"] >= timedelta(hours=2)
 
 
 def test_a_world_of_one_changes_nothing():

@@ -286,6 +286,18 @@ def test_a_fit_stage_runs_once_and_its_files_are_checked(tmp_path):
         dataset.artifact("total").path("total.txt")
 
 
+def test_the_other_processes_are_told_to_leave_when_the_main_one_refuses(tmp_path, monkeypatch):
+    dataset = numbers_dataset(tmp_path)
+    run_stage(TotalStage(), TotalConfig(), dataset, CPU)
+    words = []
+    monkeypatch.setattr("viewkit.pipelines.distributed.told", lambda word: bool(words.append(word) or word))
+    with pytest.raises(RefusedError, match="was written with other settings"):
+        run_stage(TotalStage(), TotalConfig(seed=1), dataset, CPU)
+    assert words == [False]
+    run_stage(TotalStage(), TotalConfig(), dataset, CPU)
+    assert words == [False, False]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -367,6 +367,25 @@ def test_indicators_that_are_right_have_roc_area_1_and_those_that_know_nothing_a
     assert found["annotations"]["images"] == 6
 
 
+@pytest.mark.parametrize("facts", [{"architecture": 7}, {"architecture": "resnet10t", "pretrained_cfg": "x"}])
+def test_a_classifiers_facts_of_another_kind_are_named(tmp_path, facts):
+    save_file({"a": torch.zeros(2)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(facts))
+    with pytest.raises(DataError, match=r"config\.json: not as timm writes it"):
+        ClassifierFiles(tmp_path, None)
+
+
+def test_an_architecture_without_a_classifier_is_named(dataset):
+    with pytest.raises(ConfigError, match="classifier_arch is 'resnet10t' and there is no classifier"):
+        audit(dataset, replace(CONFIG, classifier_arch="resnet10t"))
+
+
+def test_a_k_al_beyond_all_levels_is_named(dataset):
+    levels = read_pairs(dataset.column("pairs"), 1, 1).num_exits + 1
+    with pytest.raises(ConfigError, match=f"k_al is {levels + 1}, and the levels of column 'pairs' end at {levels}"):
+        audit(dataset, replace(CONFIG, k_al=float(levels + 1)))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -18,7 +18,7 @@ from viewkit.pipelines.generate.stage import GenerateStage
 from viewkit.pipelines.report.level_sample import read_levels, spread_over_levels
 from viewkit.pipelines.runner import run_stage
 from viewkit.shards.codecs import decode_image, decode_json
-from viewkit.shards.errors import ConfigError, ViewkitError
+from viewkit.shards.errors import ConfigError, DataError, ViewkitError
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +95,12 @@ def test_other_columns_have_a_fidelity_of_their_own():
     assert FidelityStage(column="kandinsky").writes == "fidelity_kandinsky"
     with pytest.raises(ConfigError, match="--column is 'a/b'"):
         FidelityStage(column="a/b")
+
+
+def test_a_column_without_noise_levels_is_named(made):
+    dataset, _ = made
+    with pytest.raises(DataError, match=r"column 'images', row \S+: is no generated view with its noise level"):
+        run_stage(FidelityStage(column="images"), FidelityConfig(), dataset, CPU)
 
 
 def test_what_cannot_be_measured_is_named(tmp_path):

@@ -75,6 +75,16 @@ def test_half_precision_files_are_fetched_where_there_are_no_others(calls, tmp_p
     assert calls[-1] == (HALF, False)
 
 
+def test_a_cut_download_is_fetched_to_its_end(calls, tmp_path):
+    cut = tmp_path / "cache" / "someone--unclip" / COMMIT / "unet"
+    cut.mkdir(parents=True)
+    (cut / "diffusion_pytorch_model.safetensors").write_text("whole")
+    publish(tmp_path, "unet/diffusion_pytorch_model.safetensors", "vae/diffusion_pytorch_model.safetensors")
+    folder = local_folder(Path(ID), ("unet", "vae"))
+    assert (folder / "vae" / "diffusion_pytorch_model.safetensors").is_file()
+    assert calls[-1] == (PLAIN, False)
+
+
 def test_an_id_that_cannot_be_fetched_says_what_to_do(calls, tmp_path):
     with pytest.raises(
         DataError, match=r"someone/unclip@0123456789ab\.\.\.: cannot be fetched \(Got: ConnectError\)"

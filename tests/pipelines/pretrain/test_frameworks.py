@@ -1,11 +1,13 @@
 import pytest
 import torch
 from small_frameworks import MULTI_CROP, OPTIONS, batch, small_config, small_framework, small_training, train
+from timm.models import is_model_in_modules, list_models
 
 from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.models.checkpoint import load_training, save_training
+from viewkit.pipelines.pretrain.config import PretrainConfig
 from viewkit.pipelines.pretrain.frameworks.create import FRAMEWORKS, create_framework
-from viewkit.pipelines.pretrain.settings import BATCH_LOSSES, SETTINGS
+from viewkit.pipelines.pretrain.settings import BATCH_LOSSES, SETTINGS, kind_of
 from viewkit.pipelines.training.step import Stepper
 from viewkit.shards.errors import ConfigError
 
@@ -181,6 +183,21 @@ def test_small_crops_pass_both_kinds_of_backbones(name, arch):
     assert framework.loss(views).isfinite() and framework.features.shape == (8, framework.encoder.num_features)
 
 
+def test_the_vit_of_dino_begins_as_timm_makes_it_and_all_others_as_in_moco_v3():
+    names = {name for name, _ in SETTINGS}
+    begins = {name: PretrainConfig(framework=name, arch="vit_small_patch16_224").settings.start for name in names}
+    assert begins.pop("dino") == "timm" and set(begins.values()) == {"moco_v3"}
+    assert PretrainConfig(framework="dino", arch="vit_small_patch16_224", start="moco_v3").settings.start == "moco_v3"
+
+
+def test_the_kind_of_every_backbone_of_timm_is_known_by_its_name():
+    for name in list_models():
+        for module, kind in (("vision_transformer", "vit"), ("resnet", "resnet")):
+            assert not is_model_in_modules(name, [module]) or kind_of(name) == kind, name
+    with pytest.raises(ConfigError, match="num_heads is 4 and arch is 'resnet18', which has none; leave it out"):
+        PretrainConfig(arch="resnet18", num_heads=4)
+
+
 def test_an_option_of_another_framework_is_refused():
     with pytest.raises(ConfigError, match=r"tau is 0\.2: simsiam on a resnet has no such option; it has dim, hidden"):
         small_config("simsiam", tau=0.2)
@@ -188,6 +205,8 @@ def test_an_option_of_another_framework_is_refused():
         small_config("moco_v2", queue_length=4)
     with pytest.raises(ConfigError, match="bn_splits is 3, which does not divide batch_size 8"):
         small_config("moco_v2", bn_splits=3)
+    with pytest.raises(ConfigError, match="bn_splits is 8 and batch_size 8; a batch norm needs 2 rows in a part"):
+        small_config("moco_v2", bn_splits=8)
     with pytest.raises(ConfigError, match="bn_splits is 2: moco_v2 on a vit has no such option"):
         small_config("moco_v2", arch="vit_pico_patch8", bn_splits=2)
     with pytest.raises(ConfigError, match="teacher_tau is 0; it must be a finite number above 0"):

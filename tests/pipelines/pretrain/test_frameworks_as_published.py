@@ -64,7 +64,7 @@ def test_moco_v3_is_the_pseudocode_of_its_paper():
     framework, views = small_framework("moco_v3"), batch("moco_v3")
     q1, q2 = (framework.predictor(framework.projector(framework.backbone(x))).tolist() for x in views)
     k1, k2 = (framework.momentum_projector(framework.momentum_backbone(x)).tolist() for x in views)
-    assert framework.loss(views).item() == pytest.approx(twin.moco_v3(q1, q2, k1, k2, 0.2), rel=1e-4)
+    assert framework.loss(views).item() == pytest.approx(twin.moco_v3(q1, q2, k1, k2, 1.0), rel=1e-4)
 
 
 @torch.no_grad()

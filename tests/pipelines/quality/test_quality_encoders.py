@@ -3,6 +3,7 @@ from pathlib import Path
 
 import open_clip
 import pytest
+import timm
 import torch
 from safetensors.torch import save_file
 from vs2fi_world import make_estimator, make_images
@@ -112,9 +113,24 @@ def test_weights_come_from_a_local_file(tmp_path):
     with pytest.raises(DataError, match="these are no weights of 'open_clip:tiny-vit/file'"):
         encoder("open_clip:tiny-vit/file", path)
     path.write_bytes(b"no weights")
-    for name in ("open_clip:tiny-convnext/file", "timm:test_convnext/file"):
-        with pytest.raises(DataError, match="these are no weights of"):
-            encoder(name, path)
+    with pytest.raises(DataError, match="these are no weights of"):
+        encoder("open_clip:tiny-convnext/file", path)
+    with pytest.raises(DataError, match="cannot be read"):
+        encoder("timm:test_convnext/file", path)
+
+
+def test_a_published_file_of_timm_fits_although_it_holds_a_classifier_too(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    torch.manual_seed(5)
+    model = timm.create_model("test_convnext", num_classes=7).eval()
+    save_file(model.state_dict(), path)
+    ours = encoder("timm:test_convnext/file", path)
+    side_px = ours.side_px
+    torch.testing.assert_close(
+        ours.maps(views(side_px)).permute(0, 3, 1, 2), model.forward_features(views(side_px)).detach()
+    )
+    with pytest.raises(DataError, match="weights of another network: it lacks"):
+        encoder("timm:test_vit/file", path)
 
 
 @pytest.mark.parametrize(

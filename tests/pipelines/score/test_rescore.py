@@ -66,6 +66,17 @@ def test_histograms_of_another_estimator_are_refused(dataset, tmp_path):
         run_stage(RescoreStage(column="refused"), RescoreConfig(), copy, ON_CPU)
 
 
+def test_histograms_of_another_estimator_are_refused_where_no_estimator_is_left(dataset, tmp_path):
+    import shutil
+
+    copy = copy_of(dataset, tmp_path / "copy", "histograms", "estimator")
+    make_estimator(copy, seed=1)
+    run_stage(HistogramsStage(), HistogramsConfig(negatives=9, images=20), copy, ON_CPU)
+    shutil.rmtree(copy.path / "estimator")
+    with pytest.raises(RefusedError, match=r"column 'pairs' and the histograms differ in estimator \(\w{12} against"):
+        run_stage(RescoreStage(column="refused"), RescoreConfig(), copy, ON_CPU)
+
+
 def copy_of(dataset, path, *without):
     import shutil
 

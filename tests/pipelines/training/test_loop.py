@@ -8,7 +8,7 @@ from viewkit.pipelines.losses.info_nce import symmetric_info_nce
 from viewkit.pipelines.stage import Run
 from viewkit.pipelines.training import loop
 from viewkit.pipelines.training.framework import Framework, Outputs
-from viewkit.pipelines.training.loop import CHECKPOINT, METRICS, Schedule, Watching, train
+from viewkit.pipelines.training.loop import CHECKPOINT, METRICS, Schedule, Watching, Window, train
 from viewkit.pipelines.training.metrics import MetricsLog, read_metrics
 from viewkit.pipelines.training.optimisers import create_optimiser
 from viewkit.pipelines.training.pairs import ViewBatch
@@ -90,6 +90,17 @@ def test_metrics_say_what_happened(tmp_path):
     assert [line["missing_views"] for line in lines] == [4, 5, 1]
     assert lines[-1] == last and lines[-1]["lr"] == Schedule(steps=24, warmup_steps=5, peak_lr=0.05).lr(23)
     assert 0 < last["spread"] < 1.2 and last["loss"] < lines[0]["loss"]
+
+
+def test_numbers_of_all_processes_are_shared_on_the_device_of_the_loss():
+    """NCCL takes tensors of the GPU alone; a stand-in for "another device than the loss" is torch's default one."""
+    toy, batch = Toy(), next(Batches().epoch(0))
+    toy.step = 2
+    window = Window(0)
+    window.add(toy.loss(batch.views).detach(), batch)
+    with torch.device("meta"):
+        line = window.line(toy, 7, Schedule(steps=4, warmup_steps=0, peak_lr=0.1))
+    assert line["loss"] == float(window.losses[0]) and line["spread"] == toy.spread()
 
 
 def test_a_finished_training_is_not_trained_further(tmp_path):
