@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from viewkit.cli.console import PlainProgress
+from viewkit.pipelines.config import make_config
 from viewkit.pipelines.estimator.config import EstimatorConfig
 from viewkit.pipelines.estimator.stage import EstimatorStage
 from viewkit.pipelines.evaluate.config import EvaluateConfig
@@ -31,6 +32,7 @@ from viewkit.pipelines.generate.stage import GenerateStage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.pretrain.config import PretrainConfig
+from viewkit.pipelines.pretrain.presets import preset_options
 from viewkit.pipelines.pretrain.stage import PretrainStage
 from viewkit.pipelines.runner import plan_stage, run_stage
 from viewkit.pipelines.score.config import ScoreConfig
@@ -51,33 +53,18 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What all runs share."""
+    """What all runs share: the options of a preset, and what the command line changes of them."""
 
-    framework: str
-    arch: str
-    side_px: int
-    policy: str
+    preset: dict[str, Any]
     batch_size: int
-    precision: str
     k_sc: float
 
     def config(self, way: str, steps: int, seed: int) -> PretrainConfig:
-        options = dict(WAYS[way])
-        batch = self.batch_size // (2 if way == "dsf" else 1)
+        options = {**self.preset, **WAYS[way], "batch_size": self.batch_size // (2 if way == "dsf" else 1)}
         if way == "vs2fi":
             options["k_sc"] = self.k_sc
-        return PretrainConfig(
-            framework=self.framework,
-            arch=self.arch,
-            side_px=self.side_px,
-            policy=self.policy,
-            batch_size=batch,
-            precision=self.precision,
-            steps=steps,
-            warmup_epochs=0.0,
-            seed=seed,
-            **options,
-        )
+        options |= {"steps": steps, "warmup_epochs": 0.0, "seed": seed}
+        return make_config(PretrainConfig, options, "accuracy.py")
 
 
 def prepare(train: Dataset, devices: Devices, execution: Execution, options: argparse.Namespace) -> None:
@@ -92,12 +79,14 @@ def prepare(train: Dataset, devices: Devices, execution: Execution, options: arg
     run_stage(ScoreStage(), ScoreConfig(rounds=options.score_rounds), train, execution, progress)
 
 
-def accuracies(train: Dataset, test: str, name: str, config: PretrainConfig, devices: Devices) -> dict[str, float]:
+def accuracies(
+    train: Dataset, test: str, name: str, config: PretrainConfig, probes: str, devices: Devices
+) -> dict[str, float]:
     """Top-1 of every probe after one run."""
     run_stage(PretrainStage(name), config, train, devices, PlainProgress())
-    stage = EvaluateStage(name, test)
-    numbers = run_stage(stage, EvaluateConfig(k="20", baselines=False), train, devices, PlainProgress()).numbers
-    return {probe: value for probe, value in numbers.items() if isinstance(value, float) and probe.startswith("run")}
+    evaluation = EvaluateConfig(k="20", probes=probes, baselines=False)
+    numbers = run_stage(EvaluateStage(name, test), evaluation, train, devices, PlainProgress()).numbers
+    return {probe.removeprefix("encoder "): value for probe, value in numbers.items() if isinstance(value, float)}
 
 
 def table(found: dict[str, list[dict[str, float]]]) -> str:
@@ -125,12 +114,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=20.0, help="time for all pretraining (default 20)")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--ways", default=",".join(WAYS), help=f"any of {','.join(WAYS)}; {BASELINE} is always run")
-    parser.add_argument("--framework", default="moco_v2")
-    parser.add_argument("--arch", default="resnet18_cifar")
-    parser.add_argument("--policy", default="cifar")
-    parser.add_argument("--side-px", type=int, default=32)
+    parser.add_argument("--preset", default="dsf-cifar10-baseline", help="of viewkit pretrain; all runs share it")
+    parser.add_argument("--arch", default=None, help="instead of the preset's")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
+    parser.add_argument("--probes", default="knn,linear", help="of viewkit evaluate")
     parser.add_argument("--k-sc", type=float, default=0.75)
     parser.add_argument("--estimator", default="pico-32", help="preset of the estimator")
     parser.add_argument("--estimator-steps", type=int, default=None)
@@ -145,15 +133,9 @@ def main(arguments: Sequence[str]) -> None:
     train, devices, execution = Dataset(options.train), Devices(), Execution()
     ways = list(dict.fromkeys([BASELINE, *options.ways.split(",")]))
     prepare(train, devices, execution, options)
-    plan = Plan(
-        framework=options.framework,
-        arch=options.arch,
-        side_px=options.side_px,
-        policy=options.policy,
-        batch_size=options.batch_size,
-        precision=options.precision,
-        k_sc=options.k_sc,
-    )
+    shared = {name: value for name, value in preset_options(options.preset).items() if name != "epochs"}
+    shared |= {"precision": options.precision} | ({"arch": options.arch} if options.arch else {})
+    plan = Plan(shared, options.batch_size, options.k_sc)
     step_s = {
         way: plan_stage(PretrainStage("timing"), plan.config(way, 100, 0), train, devices)["step_s"] for way in ways
     }
@@ -166,12 +148,12 @@ def main(arguments: Sequence[str]) -> None:
     for seed in range(options.seeds):
         for way in ways:
             config = plan.config(way, steps, seed)
-            found[way].append(accuracies(train, options.test, f"{way}-{steps}-{seed}", config, devices))
+            found[way].append(accuracies(train, options.test, f"{way}-{steps}-{seed}", config, options.probes, devices))
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     text = (
-        f"{train.column('images').num_rows} images, {options.framework}, {options.arch}, {options.side_px} px, batch "
-        f"{options.batch_size}, {steps} steps a run, {options.seeds} seeds, {options.precision}, {where}; "
-        f"kNN and linear top-1 in percent, ± standard deviation over seeds\n\n{table(found)}\n\n"
+        f"{train.column('images').num_rows} images, preset {options.preset}, {shared['arch']}, batch "
+        f"{options.batch_size}, {steps} steps a run, {options.seeds} seeds, {options.precision}, {where}; top-1 in "
+        f"percent, ± standard deviation over seeds\n\n{table(found)}\n\n"
         "Step times against the baseline: "
         + ", ".join(f"{way} {step_s[way] / step_s[BASELINE]:.2f}" for way in ways)
         + "\n"
