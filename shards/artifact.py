@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from viewkit.shards.commands import command_for
 from viewkit.shards.document import digest, read_document, write_document
-from viewkit.shards.errors import DataError
+from viewkit.shards.errors import DataError, MissingError
 from viewkit.shards.files import explained, sync_folder
 from viewkit.shards.identity import Identity, read_identity
 
@@ -82,7 +83,7 @@ class Artifact:
     def receipt(self) -> dict[str, Any]:
         stage = self.identity.stage
         if not self.is_whole:
-            raise DataError(f"{self.folder}: not finished; rerun 'viewkit {stage}', it goes on where it stopped")
+            raise MissingError(f"{self.folder}: not finished; rerun '{command_for(self.name, stage)}'")
         path = self.folder / RECEIPT
         content = read_document(path, f"delete it and rerun 'viewkit {stage}'")
         if content["identity"] != self.identity.digest:

@@ -13,8 +13,9 @@ from threading import Lock
 
 import xxhash
 
+from viewkit.shards.commands import command_for
 from viewkit.shards.document import canonical
-from viewkit.shards.errors import DataError
+from viewkit.shards.errors import DataError, MissingError
 from viewkit.shards.files import explained
 from viewkit.shards.identity import Identity, read_identity
 from viewkit.shards.index import RowIndex, build_index
@@ -76,9 +77,10 @@ class Column:
         """`DataError` when a shard is not written yet."""
         missing = sorted(set(range(self.num_shards)) - set(self.whole_shards()))
         if missing:
-            raise DataError(
+            command = command_for(self.name, self.identity.stage)
+            raise MissingError(
                 f"{self.path}: {len(missing)} of {self.num_shards} shards are not written yet "
-                f"(first: {shard_name(missing[0])}); rerun 'viewkit {self.identity.stage}', it goes on where it stopped"
+                f"(first: {shard_name(missing[0])}); rerun '{command}', it goes on where it stopped"
             )
 
     def receipt(self, shard: int) -> Receipt:

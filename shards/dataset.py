@@ -4,21 +4,9 @@ from pathlib import Path
 
 from viewkit.shards.artifact import IDENTITY, Artifact
 from viewkit.shards.column import Column
+from viewkit.shards.commands import MADE_BY, command_for
 from viewkit.shards.errors import ConfigError, DataError, MissingError
 from viewkit.shards.files import explained
-
-MADE_BY = {
-    "images": "viewkit pack SOURCE",
-    "estimator": "viewkit estimator",
-    "foreground": "viewkit generate",
-    "genview": "viewkit generate",
-    "histograms": "viewkit histograms",
-    "pairs": "viewkit score",
-    "quality_component": "viewkit quality",
-    "quality": "viewkit quality",
-    "audit": "viewkit audit",
-}
-"""The command that writes a column or artifact, for error messages."""
 
 
 class Dataset:
@@ -95,7 +83,7 @@ class Dataset:
             if not self.is_column(source) and not self.is_artifact(source):
                 continue
             if self._part(source).digest != wanted:
-                command = MADE_BY.get(name, f"viewkit {identity.stage}")
+                command = command_for(name, identity.stage)
                 raise DataError(
                     f"{self.path / name}: it was made from another '{source}' than the one that is there now; "
                     f"delete {self.path / name} and rerun '{command}', or bring the old '{source}' back"

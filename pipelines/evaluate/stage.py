@@ -26,6 +26,8 @@ from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.files import make_folder, read_file, write_whole
 
 RESULT = "eval.json"
+OF_THE_RUN = ("checkpoint", "tensorboard", "views")
+"""Folders in a run's own that no evaluation may be called."""
 PARTS = "parts"
 """Folder of finished probes that took long, so that a repeated command goes on after them."""
 
@@ -53,6 +55,8 @@ class EvaluateStage(FitStage[EvaluateConfig]):
             )
         if folder in ("", ".", "..") or Path(folder).name != folder or len(folder) > 100:
             raise ConfigError(f"evaluate: folder is {folder!r}; it must be a plain name")
+        if folder in OF_THE_RUN:
+            raise ConfigError(f"evaluate: folder is {folder!r}, which belongs to the run itself; take another name")
         self.run, self.test, self.folder = place.name, test, folder
 
     @property

@@ -118,6 +118,7 @@ class ViewOptions:
             ("agreement_every", by_loss and looks, "--select-side-px or --select-static-colour"),
             ("joint_area", self.select not in STORED, "views drawn afresh; 'score' drew the stored ones"),
             ("dsf_exact", self.multi_view == "dsf", "--multi-view dsf"),
+            ("generated", self.alpha > 0 or self.generated == "one", "--alpha above 0"),
         ):
             value = getattr(self, name)
             if not used and value is not None and value is not False:

@@ -165,7 +165,7 @@ def _sign(evidence: Evidence, config: QualityConfig) -> int:
         raise DataError(
             f"quality: which end of the component is foreground remains open (centre against border: t "
             f"{evidence.t:+.1f}, skewness {evidence.skewness:+.2f}); look at quality_component/masks.png in the "
-            "dataset, and rerun with --sign + or --sign - (or skewness: the rarer end)"
+            "dataset, and run 'viewkit quality DATASET' with --sign + or --sign - (or skewness: the rarer end)"
         ) from error
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from viewkit.shards.dataset import MADE_BY, Dataset
+from viewkit.shards.commands import MADE_BY
+from viewkit.shards.dataset import Dataset
 from viewkit.shards.identity import Identity
 
 OWN = "report"

@@ -59,6 +59,9 @@ class ReportStage(FitStage[ReportConfig]):
         images = dataset.column("images") if inventory.has("images") else None
         genview = dataset.column("genview") if images and inventory.has("genview") else None
 
+        for name in ("pairs", "genview"):
+            if inventory.has(name):
+                dataset.check_inputs(name)  # else its keys may not be those of the images
         sample, galleries = None, []
         if images and inventory.has("pairs"):
             sample = read_sample(dataset.column("pairs"), config.sample)

@@ -17,7 +17,8 @@ from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.pipelines.vs2fi.scores import SIMILARITIES, score_pairs
 from viewkit.shards.codecs import decode_npy, encode_npy
-from viewkit.shards.dataset import MADE_BY, Dataset
+from viewkit.shards.commands import MADE_BY
+from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
 

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from viewkit.pipelines.distributed import gather
 from viewkit.pipelines.losses.weighted_mean import weighted_mean
 from viewkit.pipelines.models.backbone import Backbone
 from viewkit.pipelines.training.optimisers import parameter_groups
@@ -141,11 +142,11 @@ class Framework(nn.Module, ABC):
     def spread(self) -> float:
         """Standard deviation of the last projections, normalised, averaged over dimensions, times sqrt(d).
 
-        1 where outputs fill the sphere evenly, 0 where all are equal (Chen & He 2021, sec. 4.1).
+        1 where those of all processes fill the sphere evenly, 0 where all are equal (Chen & He 2021, sec. 4.1).
         """
         if self.watched is None:
             return float("nan")
-        z = F.normalize(self.watched.float(), dim=1)
+        z = F.normalize(gather(self.watched.float()), dim=1)
         return float(z.std(dim=0, correction=0).mean() * z.shape[1] ** 0.5)
 
 

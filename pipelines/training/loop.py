@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from viewkit.pipelines.distributed import barrier, is_main, mean_over_processes, world_size
+from viewkit.pipelines.distributed import barrier, gather, is_main, mean_over_processes, world_size
 from viewkit.pipelines.models.checkpoint import load_training, save_training
 from viewkit.pipelines.stage import Run
 from viewkit.pipelines.training.alarms import Watch
@@ -250,7 +250,8 @@ class Window:
 
 
 def _health(framework: Framework) -> dict[str, float]:
-    """How many dimensions the features of the last batch still fill."""
+    """How many dimensions the features of the last batch, of all processes, still fill."""
     if framework.features is None:
         return {}
-    return {"rank_me": rank_me(framework.features), "feature_std": feature_std(framework.features)}
+    features = gather(framework.features)
+    return {"rank_me": rank_me(features), "feature_std": feature_std(features)}

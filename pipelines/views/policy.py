@@ -268,7 +268,7 @@ def read_policy(path: Path, named: Mapping[str, Policy]) -> Policy:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where}: is not TOML ({error})") from None
     base = table.pop("base", None)
-    if base is not None and base not in named:
+    if base is not None and (not isinstance(base, str) or base not in named):
         raise ConfigError(f"{where}: base is {base!r}; needed one of {', '.join(sorted(named))}")
     values: dict[str, Any] = {item.name: getattr(named[base], item.name) for item in fields(Policy)} if base else {}
     if base and isinstance(side := table.get("side_px"), int) and side > 0:

@@ -156,7 +156,8 @@ def test_gathering_and_averaging_are_their_formulas(two_processes):
 
 
 def test_a_line_of_metrics_is_of_all_processes(two_processes):
-    spread = 0.5 / 2**0.5  # rows that are equal have 0, the axes of a plane twice 0.5 / sqrt(2)
+    rows = torch.cat([torch.ones(2, 2) / 2**0.5, torch.eye(2)])  # the unit-norm ones of both
+    spread = float(rows.std(dim=0, correction=0).mean() * 2**0.5)
     for found in two_processes:
         line = found["primitives"]["line"]
         assert line["spread"] == pytest.approx(spread, rel=1e-6)

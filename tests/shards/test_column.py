@@ -70,7 +70,7 @@ def test_a_missing_shard_is_named_with_the_command_that_goes_on(tmp_path):
     column = numbers_dataset(tmp_path).column("images")
     (column.path / "000002.json").unlink()
     with pytest.raises(
-        DataError, match=r"1 of 4 shards are not written yet \(first: 000002\); rerun 'viewkit numbers'"
+        DataError, match=r"1 of 4 shards are not written yet \(first: 000002\); rerun 'viewkit pack SOURCE'"
     ):
         Dataset(tmp_path).column("images").keys()
 

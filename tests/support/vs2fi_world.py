@@ -32,11 +32,11 @@ def pictures(count, seed=0):
     return found
 
 
-def write_column(dataset, name, outcomes, shard_rows, stage="pack"):
+def write_column(dataset, name, outcomes, shard_rows, stage="pack", inputs=None):
     folder = dataset.path / name
     make_folder(folder)
     cuts = range(0, len(outcomes), shard_rows)
-    identity = Identity(stage, 1, {"of": name}, {}, {"shards": len(cuts), "rows": len(outcomes)})
+    identity = Identity(stage, 1, {"of": name}, inputs or {}, {"shards": len(cuts), "rows": len(outcomes)})
     write_identity(folder / "column.json", identity)
     for shard, start in enumerate(cuts):
         with ShardWriter(folder, shard, identity.digest) as writer:

@@ -64,13 +64,13 @@ def scores_of(k):
     return scores
 
 
-def make_pairs(dataset, source=0):
+def make_pairs(dataset, source=0, inputs=None):
     recipes = neutral_recipes(ROUNDS * VIEWS, 32).reshape(ROUNDS, VIEWS, -1)
     recipes[..., column("top")], recipes[..., column("height")] = 0.25, 0.5
     recipes[:, 1:, column("source")] = source
     fields = {"recipes.npy": encode_npy(recipes)}
     outcomes = [Row(f"row{k:02d}", {**fields, "scores.npy": encode_npy(scores_of(k))}) for k in range(NUM_ROWS)]
-    write_column(dataset, "pairs", outcomes, shard_rows=10, stage="score")
+    write_column(dataset, "pairs", outcomes, shard_rows=10, stage="score", inputs=inputs)
 
 
 def make_histograms(dataset):

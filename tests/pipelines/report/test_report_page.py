@@ -252,3 +252,10 @@ def test_the_method_names_everything_that_makes_pairs_and_random_is_nothing_else
     ):
         config = config_values(PretrainConfig(framework="moco_v2", **options))
         assert method_of(config) == words and not is_random(config)
+
+
+def test_pairs_of_other_images_are_named_and_not_shown(tmp_path, build):
+    dataset = build.make_images(tmp_path / "d")
+    build.make_pairs(dataset, inputs={"images": "0" * 64})
+    with pytest.raises(DataError, match=r"pairs: it was made from another 'images'.*rerun 'viewkit score'"):
+        run_stage(ReportStage(), SMALL, dataset, CPU)

@@ -96,6 +96,8 @@ def test_a_file_of_the_same_fields_is_a_policy(tmp_path: Path) -> None:
     "text, message",
     [
         ('base = "moco_v9"', "base is 'moco_v9'; needed one of byol, "),
+        ("base = [1]", r"base is \[1\]; needed one of byol, "),
+        ("[base]", r"base is \{\}; needed one of byol, "),
         ("side_px = 64", "views is missing"),
         ('base = "byol"\nsides = 3', "unknown field 'sides'; known are name, views"),
         ("[[views]]\nare = [0.1, 1.0]", "views 0: unknown field 'are'"),
