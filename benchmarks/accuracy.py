@@ -112,6 +112,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("train", help="packed, labelled dataset to pretrain on")
     parser.add_argument("test", help="packed, labelled dataset to test on")
     parser.add_argument("--minutes", type=float, default=20.0, help="time for all pretraining (default 20)")
+    parser.add_argument("--steps", type=int, default=None, help="steps of every run, instead of a time")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--ways", default=",".join(WAYS), help=f"any of {','.join(WAYS)}; {BASELINE} is always run")
     parser.add_argument("--preset", default="dsf-cifar10-baseline", help="of viewkit pretrain; all runs share it")
@@ -139,7 +140,7 @@ def main(arguments: Sequence[str]) -> None:
     step_s = {
         way: plan_stage(PretrainStage("timing"), plan.config(way, 100, 0), train, devices)["step_s"] for way in ways
     }
-    steps = int(options.minutes * 60 / (options.seeds * sum(step_s.values())))
+    steps = options.steps or int(options.minutes * 60 / (options.seeds * sum(step_s.values())))
     if steps < 20:
         sys.exit(
             f"{options.minutes} minutes are {steps} steps for {len(ways)} ways and {options.seeds} seeds; give more"

@@ -208,19 +208,12 @@ def dataset(tmp_path_factory):
     return dataset
 
 
-def way(name):
-    """What a preset does, less its numbers."""
-    config = config_of(name)
-    joint = bool(load_policy(config.policy).joint)
-    return config.framework, config.arch[:3], config.select, config.weights, config.alpha, config.multi_view, joint
-
-
-FIRST = {way(name): name for name in reversed(NAMES)}.values()
-"""One preset of every way; those that differ from them in numbers alone are run with the slow tests."""
+QUICK = ("dsf-cifar10", "hvs-dino", "vs2fi-mocov3-vits", "genview-simsiam-r50")
+"""Multi-view, multi-crop, scored pairs, quality: the others are trained with the slow tests."""
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 )
 def test_every_preset_trains(dataset, name):
     config = small(name)
