@@ -39,7 +39,7 @@ ADDED = 1.03
 """Most time of a step with offline pairs, weights, joint laws or DSF, over the plain one's."""
 HARD = {"simsiam": 1.5, "simclr": 1.5, "moco_v2": 2.0}
 HARD_SMALL = 1.25
-BATCH, ARCH, SIDE_PX = 64, "resnet18_cifar", 32
+BATCH, ARCH, SIDE_PX, SMALL_PX = 64, "resnet18_cifar", 32, 12
 
 
 def dataset_at(folder: Path) -> Dataset:
@@ -130,8 +130,8 @@ def rows_of(dataset: Dataset, device: str, rounds: int) -> Iterator[Row]:
         plain = {"framework": framework}
         hard = {**plain, "select": "hard", "views": 4}
         yield row(f"{framework}: hard views, N = 4 / random", target, hard, plain)
-        small = {**hard, "select_side_px": SIDE_PX // 2}
-        yield row(f"{framework}: selected at {SIDE_PX // 2} px / random", HARD_SMALL, small, plain)
+        small = {**hard, "select_side_px": SMALL_PX}
+        yield row(f"{framework}: selected at {SMALL_PX} px / random", HARD_SMALL, small, plain)
     for method in ("simsiam", "simclr"):
         ours = stepper_of(dataset, device, framework=method)
         theirs = lightly_step(dataset, device, method)
