@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
 
-from viewkit.pipelines.audit.sample import ScoredPairs
 from viewkit.pipelines.audit.viewers import BLACK, WHITE
 from viewkit.pipelines.views.render import render
 from viewkit.pipelines.views.sheet import GAP
 from viewkit.pipelines.vs2fi.candidates import load_image
+from viewkit.pipelines.vs2fi.stored_pairs import ScoredPairs
 from viewkit.shards.column import Column
 
 Place = tuple[int, int, int]

@@ -18,13 +18,13 @@ from viewkit.pipelines.audit.objects import (
     shown_sets,
     shown_shares,
 )
-from viewkit.pipelines.audit.sample import ScoredPairs
 from viewkit.pipelines.audit.viewers import BLACK, WHITE, Viewer
 from viewkit.pipelines.stage import Progress
 from viewkit.pipelines.views.boxes import overlap
 from viewkit.pipelines.views.recipe import BOX, pixel_boxes
 from viewkit.pipelines.views.render import render
 from viewkit.pipelines.vs2fi.candidates import load_image
+from viewkit.pipelines.vs2fi.stored_pairs import ScoredPairs
 from viewkit.shards.column import Column
 from viewkit.shards.errors import DataError
 

@@ -12,12 +12,12 @@ from viewkit.pipelines.audit.galleries import draw_gallery, pick_pairs
 from viewkit.pipelines.audit.grid import selected_cells
 from viewkit.pipelines.audit.measures import measure_pairs
 from viewkit.pipelines.audit.plots import plot_grid, plot_roc, plot_sensitivity
-from viewkit.pipelines.audit.sample import ScoredPairs, read_pairs
 from viewkit.pipelines.audit.tables import audit_tables
 from viewkit.pipelines.audit.viewers import load_viewer
 from viewkit.pipelines.stage import FitStage, Run
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.matching import require_same
+from viewkit.pipelines.vs2fi.stored_pairs import ScoredPairs, read_pairs
 from viewkit.shards.codecs import encode_json
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset

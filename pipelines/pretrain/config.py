@@ -1,7 +1,7 @@
 """Options of `viewkit pretrain`."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated
 
 from viewkit.pipelines.pretrain.settings import (
     COMMON,
@@ -16,11 +16,12 @@ from viewkit.pipelines.pretrain.settings import (
 from viewkit.pipelines.pretrain.view_options import ViewOptions
 from viewkit.pipelines.training.duration import check_duration
 from viewkit.pipelines.training.ranges import check_above_zero, check_at_least, check_within
+from viewkit.pipelines.training.running import RunningOptions
 from viewkit.shards.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainConfig(ViewOptions, FrameworkOptions):
+class PretrainConfig(ViewOptions, FrameworkOptions, RunningOptions):
     """Train an encoder on pairs of views: any framework, any selection of pairs, with or without generated views."""
 
     arch: Annotated[str, "a ViT or ResNet of timm, or one of viewkit's small ones"] = "resnet18_cifar"
@@ -49,21 +50,7 @@ class PretrainConfig(ViewOptions, FrameworkOptions):
     decay_all: Annotated[
         bool | None, "biases, norms and class tokens decay too, as in some released code (default: the framework's)"
     ] = None
-    precision: Annotated[Literal["fp32", "bf16", "fp16"], "bf16, fp16: autocast, faster where the processor has it"] = (
-        "fp32"
-    )
-    micro_batch: Annotated[
-        int | None, "images that pass the backbone at once, where memory is short; the result is the same (ViTs only)"
-    ] = None
-    compile: Annotated[bool, "compile the backbone; the first steps take minutes, the others less time"] = False
-    knn_epochs: Annotated[int | None, "ask the nearest neighbours every so many epochs (images with labels only)"] = (
-        None
-    )
-    tensorboard: Annotated[bool, "write metrics for TensorBoard too, into tensorboard/"] = False
     seed: Annotated[int, "seed of every draw"] = 0
-
-    UNSEALED: ClassVar[tuple[str, ...]] = ("micro_batch", "compile", "knn_epochs", "tensorboard")
-    """Options that do not change the result beyond rounding: no part of the identity."""
 
     def __post_init__(self) -> None:
         kind = kind_of(self.arch)
@@ -86,7 +73,7 @@ class PretrainConfig(ViewOptions, FrameworkOptions):
         check_within(1, 65_536, side_px=self.side_px, num_heads=self.num_heads)
         check_above_zero(lr=s.lr)
         check_at_least(0, weight_decay=s.weight_decay, weight_decay_end=s.weight_decay_end)
-        check_at_least(1, micro_batch=self.micro_batch, knn_epochs=self.knn_epochs)
+        self.check_running()
         check_within(0, 2**63 - 1, seed=self.seed)
 
     @property

@@ -3,9 +3,9 @@
 import numpy as np
 
 from viewkit.pipelines.report.charts import Chart, Series, bar_chart, line_chart, step_chart
-from viewkit.pipelines.report.pairs import ScoredSample
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.consistency import semantic_consistency
+from viewkit.pipelines.vs2fi.stored_pairs import ScoredPairs
 
 BINS = 20
 
@@ -45,7 +45,7 @@ def mean_of(density: np.ndarray, edges: np.ndarray) -> float:
     return float((density * (edges[:-1] + edges[1:]) / 2).sum() / density.sum())
 
 
-def draw_scores(sample: ScoredSample) -> list[Chart]:
+def draw_scores(sample: ScoredPairs) -> list[Chart]:
     """How the pairs of the sample are spread over both indicators."""
     consistency = sample.consistency.reshape(-1)
     counts, edges = np.histogram(consistency, bins=BINS, range=(0, 1))

@@ -5,52 +5,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float32, Int64, UInt8
+from jaxtyping import Bool, Float32, UInt8
 
 from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
-from viewkit.pipelines.seeds import smallest
-from viewkit.pipelines.views.recipe import BOX, check_recipes, column
+from viewkit.pipelines.views.recipe import BOX, column
 from viewkit.pipelines.views.render import render
-from viewkit.pipelines.vs2fi.pairs import pair_index
 from viewkit.pipelines.vs2fi.scores import CONSISTENCY, LEVEL, SIMILARITIES
-from viewkit.shards.codecs import decode_image, decode_npy
+from viewkit.pipelines.vs2fi.stored_pairs import ScoredPairs
+from viewkit.shards.codecs import decode_image
 from viewkit.shards.column import Column
-from viewkit.shards.errors import DataError
 
 CONSISTENT = 0.99
 """The trainer's default k_SC: galleries of Alignment Level show what is left after the first filter (Alg. 1)."""
 
 BLACK, WHITE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-
-
-@dataclass(frozen=True)
-class ScoredSample:
-    """Pairs of `n` rows, in the order of the keys' hashes. first, second: views of each pair."""
-
-    keys: list[str]
-    recipes: Float32[np.ndarray, "n r v p"]
-    scores: Float32[np.ndarray, "n r c s"]
-
-    @property
-    def views(self) -> Int64[np.ndarray, "c 2"]:
-        return pair_index(self.recipes.shape[2])
-
-    @property
-    def consistency(self) -> Float32[np.ndarray, "n r c"]:
-        return self.scores[..., CONSISTENCY]
-
-    @property
-    def level(self) -> Float32[np.ndarray, "n r c"]:
-        return self.scores[..., LEVEL]
-
-    @property
-    def num_exits(self) -> int:
-        return self.scores.shape[-1] - SIMILARITIES - 1
-
-    def from_originals(self) -> Bool[np.ndarray, "n r c"]:
-        """Pairs whose both views are cut from the image itself."""
-        source = self.recipes[..., column("source")]  # n r v
-        return (source[..., self.views] == 0).all(axis=-1)
 
 
 @dataclass(frozen=True)
@@ -91,25 +59,6 @@ class Gallery:
     examples: tuple[PairExample, ...]
 
 
-def read_sample(pairs: Column, count: int) -> ScoredSample:
-    """Recipes and scores of at most `count` rows of the column. Raises DataError when rows differ in shape."""
-    keys = smallest(pairs.keys(), count)
-    recipes, scores = [], []
-    for key in keys:
-        fields = pairs.fields(pairs.place_of[key])
-        try:
-            recipes.append(check_recipes(decode_npy(fields["recipes.npy"]), f"column 'pairs', row {key}"))
-            scores.append(decode_npy(fields["scores.npy"]))
-        except KeyError as error:
-            raise DataError(f"column 'pairs': row {key} lacks {error}; rerun 'viewkit score'") from error
-    shapes = {(array.shape, other.shape) for array, other in zip(recipes, scores, strict=True)}
-    if len(shapes) != 1:
-        raise DataError(
-            f"column 'pairs': rows have {len(shapes)} different shapes; delete it and rerun 'viewkit score'"
-        )
-    return ScoredSample(keys, np.stack(recipes), np.stack(scores))
-
-
 def pick_pairs(
     values: Float32[np.ndarray, "n r c"], allowed: Bool[np.ndarray, "n r c"], count: int, *, highest: bool
 ) -> list[tuple[int, int, int]]:
@@ -125,10 +74,10 @@ def pick_pairs(
 
 
 def make_galleries(
-    sample: ScoredSample, images: Column, generated: Column | None, *, count: int, side_px: int
+    sample: ScoredPairs, images: Column, generated: Column | None, *, count: int, side_px: int
 ) -> list[Gallery]:
     """Four galleries. generated: the column `genview`, None where it is not there; its pairs are then left out."""
-    allowed = np.ones(sample.consistency.shape, dtype=bool) if generated else sample.from_originals()
+    allowed = np.ones(sample.consistency.shape, dtype=bool) if generated else sample.of_originals
     best = sample.consistency.max(axis=2, keepdims=True, where=allowed, initial=0)
     consistent = allowed & (sample.consistency >= np.minimum(CONSISTENT, best))
     among = f"Among pairs with a Semantic Consistency of {CONSISTENT:g}, or the most their image has in that round."
@@ -158,7 +107,7 @@ def make_galleries(
 
 
 def show_pair(
-    sample: ScoredSample,
+    sample: ScoredPairs,
     place: tuple[int, int, int],
     columns: Mapping[int, Column],
     cache: dict[tuple[str, int], np.ndarray],

@@ -15,12 +15,13 @@ from viewkit.pipelines.report.generated import count_levels, draw_levels, fideli
 from viewkit.pipelines.report.indicators import draw_histograms, draw_scores
 from viewkit.pipelines.report.inventory import OWN, Inventory, take_inventory
 from viewkit.pipelines.report.page import Content, render_page
-from viewkit.pipelines.report.pairs import make_galleries, read_sample
+from viewkit.pipelines.report.pairs import make_galleries
 from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
 from viewkit.pipelines.report.runs import draw_curves, hard_view_table
 from viewkit.pipelines.seeds import smallest
 from viewkit.pipelines.stage import FitStage, Run
 from viewkit.pipelines.vs2fi.artifact import Histograms
+from viewkit.pipelines.vs2fi.stored_pairs import read_pairs
 from viewkit.shards.artifact import Artifact
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.column import Column
@@ -64,7 +65,7 @@ class ReportStage(FitStage[ReportConfig]):
                 dataset.check_inputs(name)  # else its keys may not be those of the images
         sample, galleries = None, []
         if images and inventory.has("pairs"):
-            sample = read_sample(dataset.column("pairs"), config.sample)
+            sample = read_pairs(dataset.column("pairs"), config.sample)
             galleries = make_galleries(sample, images, genview, count=config.pairs, side_px=config.view_px)
         run.progress.advance(1)
         generated, levels = [], {}

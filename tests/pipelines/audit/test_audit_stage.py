@@ -14,7 +14,6 @@ from viewkit.pipelines.audit.classifier import ClassifierFiles
 from viewkit.pipelines.audit.colour import hellinger, lab_histograms
 from viewkit.pipelines.audit.config import AuditConfig
 from viewkit.pipelines.audit.galleries import pick_pairs
-from viewkit.pipelines.audit.sample import read_pairs
 from viewkit.pipelines.audit.stage import PICTURES, AuditStage
 from viewkit.pipelines.audit.tables import audit_tables, markdown
 from viewkit.pipelines.execution import Execution
@@ -31,6 +30,7 @@ from viewkit.pipelines.views.recipe import BOX, column, neutral_recipes
 from viewkit.pipelines.views.render import render
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.scores import SIMILARITIES, rescore
+from viewkit.pipelines.vs2fi.stored_pairs import read_pairs
 from viewkit.shards.codecs import decode_image, decode_npy, encode_json, encode_npy, encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, RefusedError

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from viewkit.pipelines.report.pairs import make_galleries, pick_pairs, read_sample
+from viewkit.pipelines.report.pairs import make_galleries, pick_pairs
 from viewkit.pipelines.seeds import smallest
+from viewkit.pipelines.vs2fi.stored_pairs import read_pairs
 from viewkit.shards.errors import DataError
 
 ALL = np.ones((3, 1, 2), dtype=bool)
@@ -23,7 +24,7 @@ def test_pairs_that_are_not_allowed_are_never_picked():
 
 @pytest.fixture(scope="module")
 def galleries(everything):
-    sample = read_sample(everything.column("pairs"), 100)
+    sample = read_pairs(everything.column("pairs"), 100)
     images, genview = everything.column("images"), everything.column("genview")
     return {gallery.title: gallery for gallery in make_galleries(sample, images, genview, count=2, side_px=32)}
 
@@ -47,12 +48,12 @@ def test_a_pair_shows_both_images_it_was_cut_from_and_where(galleries):
 
 def test_the_sample_is_the_rows_with_the_smallest_hashes(everything):
     pairs = everything.column("pairs")
-    assert read_sample(pairs, 5).keys == smallest(pairs.keys(), 5)
+    assert read_pairs(pairs, 5).keys == smallest(pairs.keys(), 5)
 
 
 def test_rows_of_other_shapes_are_said_to_be_damaged(images_only, build, monkeypatch):
     whole = build.scores_of
     monkeypatch.setattr(build, "scores_of", lambda k: whole(k)[: 1 + k % 2])
     build.make_pairs(images_only)
-    with pytest.raises(DataError, match="rows have 2 different shapes"):
-        read_sample(images_only.column("pairs"), 100)
+    with pytest.raises(DataError, match="delete the column and rerun 'viewkit score'"):
+        read_pairs(images_only.column("pairs"), 100)

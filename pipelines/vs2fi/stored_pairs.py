@@ -65,14 +65,14 @@ class ScoredPairs:
         return int(self.recipes[..., column("side")].max())
 
 
-def read_pairs(pairs: Column, images: int, rounds: int) -> ScoredPairs:
-    """At most `images` rows of the column and at most `rounds` rounds of each.
+def read_pairs(pairs: Column, images: int, rounds: int | None = None) -> ScoredPairs:
+    """At most `images` rows of the column, those with the smallest key hashes, and at most `rounds` rounds of each.
 
     Raises `DataError` for rows of differing shapes, for lacking fields, and where there is no row.
     """
     keys = smallest(pairs.keys(), images)
     if not keys:
-        raise DataError(f"audit: column '{pairs.name}' has no rows; look at its rejects with 'viewkit status'")
+        raise DataError(f"column '{pairs.name}' has no rows; look at its rejects with 'viewkit status'")
     recipes, scores = [], []
     for key in keys:
         fields = pairs.fields(pairs.place_of[key])
