@@ -23,7 +23,7 @@ help:  ## list the targets
 
 setup: $(VENV)/.ready  ## make a virtual environment and install viewkit with everything it needs (5.5 GB)
 
-$(VENV)/.ready: pyproject.toml $(CONSTRAINTS)
+$(VENV)/.ready: pyproject.toml setup.py pipelines/views/render/kernels.c $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[dev]'
 	@touch $@

@@ -20,21 +20,21 @@ from typing import Any
 import torch
 
 from viewkit.cli.console import PlainProgress
-from viewkit.pipelines.config import make_config
+from viewkit.pipelines.engine.config import make_config
+from viewkit.pipelines.engine.execution import Devices, Execution
+from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.estimator.config import EstimatorConfig
 from viewkit.pipelines.estimator.stage import EstimatorStage
 from viewkit.pipelines.evaluate.config import EvaluateConfig
 from viewkit.pipelines.evaluate.stage import EvaluateStage
-from viewkit.pipelines.execution import Devices, Execution
+from viewkit.pipelines.foreground.stage import ForegroundStage
 from viewkit.pipelines.generate.config import GenerateConfig
-from viewkit.pipelines.generate.foreground_stage import ForegroundStage
 from viewkit.pipelines.generate.stage import GenerateStage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.pretrain.config import PretrainConfig
 from viewkit.pipelines.pretrain.presets import preset_options
 from viewkit.pipelines.pretrain.stage import PretrainStage
-from viewkit.pipelines.runner import plan_stage, run_stage
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.shards.dataset import Dataset

@@ -19,19 +19,20 @@ import torch
 from jaxtyping import Bool, Float64
 from PIL import Image
 
-from viewkit.pipelines.foreground.component import Evidence, fit_component, released_sign, resolve_sign, sign_evidence
+from viewkit.pipelines.encoders.encoder import Encoder
+from viewkit.pipelines.encoders.open import open_encoder
+from viewkit.pipelines.encoders.preprocess import Preprocess
+from viewkit.pipelines.engine.seeds import smallest
+from viewkit.pipelines.foreground.artifact import project
+from viewkit.pipelines.foreground.component import fit_component
 from viewkit.pipelines.foreground.covariance import Moments
-from viewkit.pipelines.foreground.letterbox import flat_patches
-from viewkit.pipelines.foreground.threshold import fit_threshold
-from viewkit.pipelines.generate.encoders import Encoder, create_encoder
-from viewkit.pipelines.generate.foreground import project
-from viewkit.pipelines.generate.preprocess import Preprocess
-from viewkit.pipelines.seeds import smallest
+from viewkit.pipelines.foreground.share import fit_threshold
+from viewkit.pipelines.foreground.sign import Evidence, flat_patches, released_sign, resolve_sign, sign_evidence
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 
-MOST_IMAGES = 1000
+MAX_IMAGES = 1000
 BATCH = 16
 Masks = Bool[np.ndarray, "n t"]
 
@@ -47,7 +48,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     o = parser.parse_args()
-    encoder = create_encoder(o.encoder, Dataset(o.estimator or o.dataset), o.weights, o.device, "fp32")
+    encoder = open_encoder(o.encoder, Dataset(o.estimator or o.dataset), weights=o.weights, device=o.device)
     numbers = measure(Dataset(o.dataset), Dataset(o.fit or o.dataset), encoder, o.share)
     if o.json:
         print(json.dumps(numbers, indent=2))
@@ -100,13 +101,13 @@ def measure(annotated: Dataset, fitted: Dataset, encoder: Encoder, share: float)
 
 
 def outputs(dataset: Dataset, encoder: Encoder):  # type: ignore[no-untyped-def]
-    """Keys, tokens and flat patches of up to `MOST_IMAGES` images, those with the smallest key hashes."""
+    """Keys, tokens and flat patches of up to `MAX_IMAGES` images, those with the smallest key hashes."""
     images = dataset.column("images")
-    keys = smallest(images.keys(), MOST_IMAGES)
+    keys = smallest(images.keys(), MAX_IMAGES)
     for start in range(0, len(keys), BATCH):
         part = keys[start : start + BATCH]
-        x = encoder.inputs([decode_image(images.fields(images.place_of[key])) for key in part])
-        tokens, _ = encoder.look(x)
+        x = encoder.prepare_images([decode_image(images.fields(images.place_of[key])) for key in part])
+        tokens = encoder.tokens(x)
         yield part, tokens, flat_patches(x, encoder.preprocess.std, encoder.grid).cpu().numpy()
 
 

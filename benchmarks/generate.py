@@ -28,12 +28,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from reference.genview_pipeline import full_size_pipeline, pipeline_noise, stock_image, stock_images, tiny_pipeline
 
-from viewkit.pipelines.generate.encoders import DTYPES, UnclipEncoder
-from viewkit.pipelines.generate.generators.guidance import Guidance
-from viewkit.pipelines.generate.generators.solver import create_solver
-from viewkit.pipelines.generate.generators.unclip import Unclip
-from viewkit.pipelines.generate.generators.unclip_parts import UnclipParts, load_parts
-from viewkit.pipelines.generate.unclip_folder import UnclipFolder
+from viewkit.pipelines.encoders.clip_folders import ClipFolderEncoder
+from viewkit.pipelines.encoders.encoder import DTYPES
+from viewkit.pipelines.generate.generators.networks import Networks
+from viewkit.pipelines.generate.generators.sampling import Guidance, Sampling, create_solver
+from viewkit.pipelines.generate.generators.unclip import ENCODER, Unclip, UnclipFolder, noise_space
 
 STEPS = 20
 LEVELS = (0, 100, 200, 300, 400)
@@ -48,18 +47,25 @@ class World:
     """What is run. side_px: of the pictures. images: in one batch; the stock pipeline gets a fifth of it at a time."""
 
     pipeline: Any
-    parts: UnclipParts
+    networks: Networks
     folder: UnclipFolder
-    encoder: UnclipEncoder
+    encoder: ClipFolderEncoder
     device: str
     precision: str
     side_px: int
     images: list[NDArray[np.uint8]]
     compiled: bool
 
-    def ours(self, parts: UnclipParts | None = None, **options: Any) -> Callable[[], NDArray[np.uint8]]:
-        own = {"steps": STEPS, "render_px": self.side_px, "output_px": self.side_px, "compiled": self.compiled}
-        unclip = Unclip(parts or self.parts, self.encoder, self.device, **{**own, **options})
+    def ours(self, networks: Networks | None = None, **options: Any) -> Callable[[], NDArray[np.uint8]]:
+        own = {
+            "guidance": Guidance(10.0),
+            "steps": harness.sized(STEPS, 4),
+            "render_px": self.side_px,
+            "output_px": self.side_px,
+        }
+        space, sampling = noise_space(self.folder, self.encoder.width), Sampling(**{**own, **options})
+        networks = networks or self.networks
+        unclip = Unclip(networks, space, self.encoder, sampling, self.device, compiled=self.compiled)
         levels = torch.tensor(self.levels)
 
         def run() -> NDArray[np.uint8]:
@@ -76,7 +82,7 @@ class World:
     def one_at_a_time(self) -> NDArray[np.uint8]:
         return np.stack(
             [
-                stock_image(self.pipeline, image, level, generator, steps=STEPS, side_px=self.side_px)
+                stock_image(self.pipeline, image, level, generator, steps=harness.sized(STEPS, 4), side_px=self.side_px)
                 for image, level, generator in zip(self.images, self.levels, self._generators(), strict=True)
             ]
         )
@@ -88,7 +94,7 @@ class World:
         for level in sorted(set(self.levels)):
             rows = [row for row, each in enumerate(self.levels) if each == level]
             chosen, own = [self.images[row] for row in rows], [generators[row] for row in rows]
-            made = stock_images(self.pipeline, chosen, level, own, steps=STEPS, side_px=self.side_px)
+            made = stock_images(self.pipeline, chosen, level, own, steps=harness.sized(STEPS, 4), side_px=self.side_px)
             pictures.update(zip(rows, made, strict=True))
         return np.stack([pictures[row] for row in range(len(self.images))])
 
@@ -103,10 +109,10 @@ def make_world(folder: Path, images: int) -> World:
     pipeline = full_size_pipeline() if full else tiny_pipeline()
     pipeline.save_pretrained(folder)
     kept = UnclipFolder(folder)
-    encoder = UnclipEncoder(kept, device, precision)
+    encoder = ENCODER.create(folder, device, precision)
     return World(
         pipeline=pipeline if device == "cpu" else pipeline.to(device, DTYPES[precision]),
-        parts=load_parts(kept, encoder.width, precision, "checkpoint"),
+        networks=Unclip.load(kept, encoder.width, precision, "checkpoint"),
         folder=kept,
         encoder=encoder,
         device=device,
@@ -122,7 +128,7 @@ def lossy(world: World) -> dict[str, Callable[[], NDArray[np.uint8]]]:
     settings, where = world.folder.settings("scheduler"), world.folder.path / "scheduler"
 
     def solved_by(solver: str, **options: Any) -> Callable[[], NDArray[np.uint8]]:
-        return world.ours(replace(world.parts, scheduler=create_solver(settings, where, solver)), **options)
+        return world.ours(replace(world.networks, scheduler=create_solver(settings, where, solver)), **options)
 
     half = Guidance(10.0, 0.25, 0.75)
     variants = {
@@ -134,13 +140,12 @@ def lossy(world: World) -> dict[str, Callable[[], NDArray[np.uint8]]]:
         "two thirds of the side": world.ours(render_px=2 * world.side_px // 3 // 8 * 8),
     }
     if world.device == "cpu":
-        parts = load_parts(world.folder, world.encoder.width, "bf16", "checkpoint")
-        variants["bf16"] = world.ours(parts)
+        variants["bf16"] = world.ours(Unclip.load(world.folder, world.encoder.width, "bf16", "checkpoint"))
     return variants
 
 
 def run(rounds: int) -> tuple[list[harness.Row | harness.Fact], list[str]]:
-    count = 15 if torch.cuda.is_available() else 10
+    count = harness.sized(15 if torch.cuda.is_available() else 10, len(LEVELS))
     with tempfile.TemporaryDirectory() as name:
         world = make_world(Path(name), count)
         images, ours = len(world.images), world.ours()

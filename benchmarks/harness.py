@@ -17,6 +17,9 @@ from pathlib import Path
 
 Work = Callable[[], object]
 
+_smoke = False
+"""Whether `--smoke` was given: every comparison runs both sides once, untimed, to show that the program works."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -56,6 +59,11 @@ class Fact:
         return self.value <= self.most
 
 
+def sized(full: int, smoke: int) -> int:
+    """How much work to do: `smoke` with `--smoke`, else `full`."""
+    return smoke if _smoke else full
+
+
 def _cpu_seconds() -> tuple[float, float]:
     """Busy seconds of the whole machine and of this process; (0, 0) where /proc/stat does not exist."""
     stat = Path("/proc/stat")
@@ -89,11 +97,15 @@ def compare(
     at_most: bool = False,
     least_s: float = 0.1,
 ) -> Row:
-    """Run both once to warm up, then `rounds` times in turn.
+    """Run both once to warm up, then `rounds` times in turn; with `--smoke` once each.
 
     units: of work in one call (of either). target: least speed of ours over the peer's; with `at_most` the largest
     time of ours over the peer's.
     """
+    if _smoke:
+        first, second = seconds(ours), seconds(peer)
+        speed = first / second if at_most else second / first
+        return Row(name, first / units, second / units, speed, speed, speed, None, at_most, 0.0)
     ours(), peer()
     machine, own = _cpu_seconds()
     start = time.perf_counter()
@@ -149,11 +161,14 @@ def main(title: str, run: Callable[[int], tuple[Sequence[Row | Fact], Sequence[s
     """The command line of a benchmark. `run(rounds)` returns rows, and what could not be compared and why."""
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds of every comparison (default 5)")
+    parser.add_argument("--smoke", action="store_true", help="run both sides of every comparison once, without targets")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error(f"--rounds is {options.rounds}; needed at least 1")
+    global _smoke
+    _smoke = options.smoke
     rows, left_out = run(options.rounds)
     if options.json:
         listed = [asdict(row) | {"passed": row.passed} for row in rows]

@@ -26,21 +26,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from vs2fi_world import make_estimator, write_column
 
+from viewkit.pipelines.engine.contract import Run
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.renderer import VARIABLE, find_library
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.estimator.config import PRESETS, PresetName
-from viewkit.pipelines.execution import Execution
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.models.estimator import Estimator, EstimatorNetwork, Precision
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.pairs.samples import load_image
 from viewkit.pipelines.score.config import RescoreConfig, ScoreConfig
 from viewkit.pipelines.score.rescore import RescoreStage
-from viewkit.pipelines.score.scorer import Decoded, Scorer
+from viewkit.pipelines.score.scorer import RowImages, Scorer
 from viewkit.pipelines.score.stage import ScoreStage
-from viewkit.pipelines.stage import Run
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import NUM_FIELDS
+from viewkit.pipelines.views.render.render import render
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.candidates import ROWS_PER_BATCH, load_image
+from viewkit.pipelines.vs2fi.embeddings import ROWS_PER_BATCH
 from viewkit.pipelines.vs2fi.scores import rescore
 from viewkit.shards import row as shard_row
 from viewkit.shards.codecs import encode_jpeg, encode_npy
@@ -151,7 +154,7 @@ def operations(network: EstimatorNetwork) -> tuple[float, float]:
 
 def preset_estimator(preset: PresetName, precision: Precision, device: str) -> Estimator:
     s = PRESETS[preset]
-    network = EstimatorNetwork(s.arch, s.side_px, start="moco_v3", hidden=s.hidden, dim=s.dim)
+    network = EstimatorNetwork(s.arch, s.side_px, init="moco_v3", hidden=s.hidden, dim=s.dim)
     facts = {"side_px": s.side_px, "mean": [0.5] * 3, "std": [0.5] * 3, "tau": s.tau}
     return Estimator(network, facts, device, precision)
 
@@ -181,7 +184,7 @@ def compare_scoring(folder: Path, case: Case, device: str, rounds: int) -> list[
     num_batches = ROUNDS * -(-case.images // ROWS_PER_BATCH)
     histograms = Histograms.load(dataset.artifact("histograms"))
     scorer = Scorer(estimator, histograms, load_policy(config.policy).with_side(side_px), config, stage.name)
-    decoded = [Decoded(row.key, load_image(row.fields, device)) for row in islice(all_rows(dataset), ROWS_PER_BATCH)]
+    decoded = [RowImages(row.key, load_image(row.fields, device)) for row in islice(all_rows(dataset), ROWS_PER_BATCH)]
 
     def forward() -> None:
         for _ in range(num_batches):
@@ -195,18 +198,67 @@ def compare_scoring(folder: Path, case: Case, device: str, rounds: int) -> list[
             rescore(similarities, histograms, config.gamma)
 
     views = num_batches * ROWS_PER_BATCH * config.num_views
+    rendering = compare_rendering(scorer, decoded, name, rounds) if device == "cpu" else []
     scoring = compare(f"scoring / bare forward, {name} (views)", ours, forward, 0.9, rounds, units=views)
     beside = compare(f"scoring / online selection, {name} (views)", ours, online, None, rounds, units=views)
     stored = f"{STORED_ROUNDS} rounds once / {EPOCHS} epochs online"
     return [
         Fact(f"peak memory of scoring, {name}, MB", whole, 8192),
         Fact(f"peak memory, {case.images} rows over {case.images // 4}, {name}, MB", whole - quarter, 100),
+        *rendering,
         scoring,
         beside,
         Fact(f"{stored}, views counted", STORED_ROUNDS / EPOCHS, 1),
         Fact(f"{stored}, {name}, time", STORED_ROUNDS / EPOCHS / beside.ratio, 1),
         Fact(f"stage `rescore`, {name}, s per million pairs", stage_s(dataset, estimator.num_exits), 10),
     ]
+
+
+def compare_rendering(scorer: Scorer, decoded: Sequence[RowImages], name: str, rounds: int) -> list[Row | Fact]:
+    """The views of one batch of `score` by the compiled renderer and by torch's operations, and what they change."""
+    if isinstance(find_library(), str):
+        return []
+    recipes, _ = scorer.score_round(decoded, 0)
+    index = np.repeat(np.arange(len(decoded)), recipes.shape[1])
+    before = os.environ.get(VARIABLE)
+
+    def views(renderer: str) -> None:
+        os.environ[VARIABLE] = renderer
+        images, flat = [row.original for row in decoded], recipes.reshape(-1, NUM_FIELDS)
+        render(images, flat, index, side_px=scorer.estimator.side_px, interpolation=scorer.policy.interpolation)
+
+    def similarities(renderer: str) -> np.ndarray:
+        os.environ[VARIABLE] = renderer
+        return scorer.score_round(decoded, 0)[1]
+
+    def whole(renderer: str) -> Callable[[], object]:
+        return lambda: similarities(renderer)
+
+    off = float(np.abs(similarities("compiled") - similarities("torch")).max())
+    found: list[Row | Fact] = [
+        compare(
+            f"rendering, compiled / torch ops, {name} (views)",
+            lambda: views("compiled"),
+            lambda: views("torch"),
+            2.0,
+            rounds,
+            units=len(index),
+        ),
+        compare(
+            f"a round of scoring, compiled / torch ops, {name} (views)",
+            whole("compiled"),
+            whole("torch"),
+            None,
+            rounds,
+            units=len(index),
+        ),
+        Fact(f"similarities, compiled and torch ops, {name}: largest difference", off, 1e-4),
+    ]
+    if before is None:
+        del os.environ[VARIABLE]
+    else:
+        os.environ[VARIABLE] = before
+    return found
 
 
 def all_rows(dataset: Dataset) -> Iterator[shard_row.Row]:

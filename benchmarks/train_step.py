@@ -14,29 +14,29 @@ import torch
 from harness import Fact, Row, compare, main
 from torch import Tensor, nn
 
+from viewkit.pipelines.engine.contract import Run
+from viewkit.pipelines.engine.execution import Devices, Execution
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.estimator.config import EstimatorConfig
 from viewkit.pipelines.estimator.stage import EstimatorStage
-from viewkit.pipelines.execution import Devices, Execution
+from viewkit.pipelines.foreground.stage import ViewsForegroundStage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.stage import PackStage
-from viewkit.pipelines.pretrain.config import PretrainConfig
+from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.pretrain.stage import prepare
-from viewkit.pipelines.quality.component_stage import QualityComponentStage
 from viewkit.pipelines.quality.config import QualityConfig
 from viewkit.pipelines.quality.stage import QualityStage
-from viewkit.pipelines.runner import run_stage
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
-from viewkit.pipelines.stage import Run
 from viewkit.pipelines.training.loop import train_step
 from viewkit.pipelines.training.step import Stepper
 from viewkit.shards.dataset import Dataset
 
 ADDED = 1.03
-"""Most time of a step with offline pairs, weights, joint laws or DSF, over the plain one's."""
+"""Most time of a step with offline pairs, weights, joint distributions or DSF, over the plain one's."""
 HARD = {"simsiam": 1.5, "simclr": 1.5, "moco_v2": 2.0}
 HARD_SMALL = 1.25
 BATCH, ARCH, SIDE_PX, SMALL_PX = 64, "resnet18_cifar", 32, 12
@@ -50,7 +50,7 @@ def dataset_at(folder: Path) -> Dataset:
     run_stage(EstimatorStage(), estimator, dataset, devices)
     run_stage(HistogramsStage(), HistogramsConfig(images=512, negatives=63), dataset, devices)
     run_stage(ScoreStage(), ScoreConfig(rounds=1), dataset, execution)
-    run_stage(QualityComponentStage(), QualityConfig(sign="+"), dataset, devices)
+    run_stage(ViewsForegroundStage(), QualityConfig(sign="+").foreground(), dataset, devices)
     run_stage(QualityStage(), QualityConfig(sign="+"), dataset, execution)
     return dataset
 
@@ -59,14 +59,14 @@ def stepper_of(dataset: Dataset, device: str, **options: Any) -> Callable[[], Te
     """A function that takes one more step of a training: rows, views, selection, loss, update."""
     config = PretrainConfig(**{"arch": ARCH, "side_px": SIDE_PX, "batch_size": BATCH, "steps": 10_000, **options})
     run = Run(dataset, dataset.path / "none", "pretrain", device=device)
-    training = prepare(config, run)
+    training = prepare(resolve(config), run)
     training.framework.train()
     stepper = Stepper.make(device, config.precision)
     batches = (batch for epoch in count() for batch in training.source.epoch(epoch))
 
     def step() -> Tensor:
         batch = next(batches)
-        chosen = batch if training.picker is None else training.picker(training.framework, batch, stepper)
+        chosen = batch if training.selector is None else training.selector(training.framework, batch, stepper)
         loss = train_step(training.framework, training.optimiser, chosen, training.schedule, stepper)
         if device != "cpu":
             torch.cuda.synchronize()
@@ -81,7 +81,7 @@ def lightly_step(dataset: Dataset, device: str, method: str) -> Callable[[], Ten
     from lightly.models.modules import SimCLRProjectionHead, SimSiamPredictionHead, SimSiamProjectionHead
 
     config = PretrainConfig(framework=method, arch=ARCH, side_px=SIDE_PX, batch_size=BATCH, steps=10_000)
-    source = prepare(config, Run(dataset, dataset.path / "none", "pretrain", device=device)).source
+    source = prepare(resolve(config), Run(dataset, dataset.path / "none", "pretrain", device=device)).source
     backbone = create_backbone(ARCH, SIDE_PX).to(device)
     parts: list[nn.Module]
     if method == "simsiam":

@@ -1,8 +1,8 @@
 """Rendering views: agreement with torchvision, and speed against the libraries, on one core.
 
 `python benchmarks/views.py [--rounds N] [--json] [--check]`. kornia and albumentations are compared where they are
-installed. Every library draws its own numbers from the same laws (MoCo v3's two views); ours are drawn beforehand for
-the renderer's rows, as the pairs column has them, and inside the call where a row says "drawn".
+installed. Every library samples its own numbers from the same distributions (MoCo v3's two views), inside the call.
+"compiled" is what `render` uses where the kernels were built, "torch ops" what it uses elsewhere.
 """
 
 import os
@@ -24,14 +24,13 @@ from harness import Fact, Row, compare, main
 from PIL import Image, ImageFilter, ImageOps
 from torchvision.transforms import InterpolationMode
 
-from viewkit.pipelines.seeds import row_ids
-from viewkit.pipelines.views.native import Kernels, load_kernels
+from viewkit.pipelines.engine.renderer import VARIABLE, find_library
+from viewkit.pipelines.engine.seeds import row_ids
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.policy import Policy
 from viewkit.pipelines.views.recipe import NUM_FIELDS, column, neutral_recipes, pixel_boxes
-from viewkit.pipelines.views.render import render
+from viewkit.pipelines.views.render.render import render
 from viewkit.pipelines.views.sample import sample_recipes
-from viewkit.shards.errors import ConfigError
 
 LARGE, SMALL = 24, 256
 """Images a call at 224 px and at 32 px; two views of each."""
@@ -61,9 +60,9 @@ class PilBlur:
         return image.filter(ImageFilter.GaussianBlur(float(torch.empty(1).uniform_(0.1, 2.0))))
 
 
-def torchvision_v1(policy: Policy, law: int) -> Callable[[Any], torch.Tensor]:
+def torchvision_v1(policy: Policy, spec: int) -> Callable[[Any], torch.Tensor]:
     """The recipe of most frameworks: PIL images, Pillow's blur and solarize."""
-    view = policy.views[law]
+    view = policy.views[spec]
     jitter = v1.ColorJitter(view.brightness, view.contrast, view.saturation, view.hue)
     steps: list[Any] = [
         v1.RandomResizedCrop(policy.side_px, scale=view.area),
@@ -78,9 +77,9 @@ def torchvision_v1(policy: Policy, law: int) -> Callable[[Any], torch.Tensor]:
     return v1.Compose(steps)  # type: ignore[no-any-return]
 
 
-def torchvision_v2(policy: Policy, law: int) -> Callable[[Any], torch.Tensor]:
+def torchvision_v2(policy: Policy, spec: int) -> Callable[[Any], torch.Tensor]:
     """torchvision v2 on uint8 tensors, with its 23-tap blur."""
-    view = policy.views[law]
+    view = policy.views[spec]
     jitter = v2.ColorJitter(view.brightness, view.contrast, view.saturation, view.hue)
     steps: list[Any] = [
         v2.RandomResizedCrop(policy.side_px, scale=view.area, antialias=True),
@@ -101,27 +100,32 @@ def two_views(transforms: Sequence[Callable[[Any], Any]], images: Sequence[Any])
 
 
 class Ours:
-    """The renderer on fixed images, with its output memory used again."""
+    """One renderer, "torch" or "compiled", on fixed images, with its output memory used again."""
 
-    def __init__(self, policy: Policy, arrays: Sequence[np.ndarray], kernels: Kernels | None = None) -> None:
-        self.policy, self.kernels = policy, kernels
+    def __init__(self, policy: Policy, arrays: Sequence[np.ndarray], renderer: str, num_views: int = 2) -> None:
+        self.policy, self.renderer, self.num_views = policy, renderer, num_views
         self.images = [torch.from_numpy(array.copy()) for array in arrays]
         self.ids = row_ids([f"image{number}" for number in range(len(arrays))])
         self.sizes = np.array([array.shape[:2] for array in arrays])
-        self.index = np.repeat(np.arange(len(arrays)), 2)
-        self.out = torch.empty(2 * len(arrays), 3, policy.side_px, policy.side_px)
+        self.index = np.repeat(np.arange(len(arrays)), num_views)
+        self.out = torch.empty(len(self.index), 3, policy.side_px, policy.side_px)
         self.round = 0
-        self.recipes = self.draw()
+        self.recipes = self.sample()
 
-    def draw(self) -> np.ndarray:
+    def sample(self) -> np.ndarray:
         """Recipes of the next round."""
         self.round += 1
-        drawn = sample_recipes(self.policy, self.ids, self.sizes, seed=0, stage="bench", round=self.round, num_views=2)
-        return drawn.reshape(-1, NUM_FIELDS)
+        where = {"seed": 0, "stage": "bench", "round": self.round, "num_views": self.num_views}
+        return sample_recipes(self.policy, self.ids, self.sizes, **where).reshape(-1, NUM_FIELDS)
 
     def __call__(self, images: Sequence[torch.Tensor] | None = None) -> torch.Tensor:
+        self.recipes = self.sample()
+        return self.render(images)
+
+    def render(self, images: Sequence[torch.Tensor] | None = None) -> torch.Tensor:
+        """The latest recipes, rendered again."""
         policy = self.policy
-        self.recipes = self.draw()
+        os.environ[VARIABLE] = self.renderer
         return render(
             self.images if images is None else images,
             self.recipes,
@@ -131,15 +135,14 @@ class Ours:
             std=policy.std,
             interpolation=policy.interpolation,
             out=self.out,
-            kernels=self.kernels,
         )
 
 
-def albumentations_views(policy: Policy, law: int) -> Callable[[np.ndarray], torch.Tensor]:
+def albumentations_views(policy: Policy, spec: int) -> Callable[[np.ndarray], torch.Tensor]:
     """The same recipe in albumentations; its resize does not antialias."""
     import albumentations as A
 
-    view = policy.views[law]
+    view = policy.views[spec]
     side = policy.side_px
     steps: list[Any] = [
         A.RandomResizedCrop((side, side), scale=view.area),
@@ -154,11 +157,11 @@ def albumentations_views(policy: Policy, law: int) -> Callable[[np.ndarray], tor
     return lambda array: torch.from_numpy(chain(image=array)["image"].transpose(2, 0, 1))
 
 
-def kornia_views(policy: Policy, law: int) -> Callable[[torch.Tensor], torch.Tensor]:
+def kornia_views(policy: Policy, spec: int) -> Callable[[torch.Tensor], torch.Tensor]:
     """The same recipe in kornia, on a float batch; crops by slicing, as it recommends for a CPU."""
     import kornia.augmentation as K
 
-    view, side = policy.views[law], (policy.side_px, policy.side_px)
+    view, side = policy.views[spec], (policy.side_px, policy.side_px)
     chain = K.AugmentationSequential(
         K.RandomResizedCrop(side, scale=view.area, cropping_mode="slice"),
         K.ColorJitter(view.brightness, view.contrast, view.saturation, view.hue, p=view.p_jitter),
@@ -171,12 +174,13 @@ def kornia_views(policy: Policy, law: int) -> Callable[[torch.Tensor], torch.Ten
     return chain  # type: ignore[no-any-return]
 
 
-def agreement(arrays: Sequence[np.ndarray]) -> list[Fact]:
+def agreement(arrays: Sequence[np.ndarray], renderer: str) -> list[Fact]:
     """Largest differences from torchvision, in levels of 255."""
+    os.environ[VARIABLE] = renderer
     facts = []
     for name in ("bilinear", "bicubic"):
         policy = load_policy("simclr")
-        ours = Ours(policy, arrays)
+        ours = Ours(policy, arrays, renderer)
         plain = neutral_recipes(len(ours.recipes), 224)
         plain[:, column("top") : column("width") + 1] = ours.recipes[:, column("top") : column("width") + 1]
         boxes = pixel_boxes(plain, np.repeat(ours.sizes, 2, axis=0)).tolist()
@@ -191,8 +195,34 @@ def agreement(arrays: Sequence[np.ndarray]) -> list[Fact]:
                 expected = F.resized_crop(images[at].permute(2, 0, 1), *box, [224, 224], mode, antialias=True) * scale
                 view = view.round() if kind == "uint8" else view
                 worst = max(worst, float((view - expected.clamp(0, 255)).abs().max()))
-            facts.append(Fact(f"resize, {name}, {kind}: levels off", worst, 0.0 if kind == "uint8" else 1e-3))
+            most = 0.0 if kind == "uint8" else 1e-3
+            facts.append(Fact(f"resize, {renderer}, {name}, {kind}: levels off", worst, most))
     return facts
+
+
+RECIPES = (
+    ("cifar", 32, (32, 32), 256, 2, 2.0),
+    ("moco_v3_vit", 32, (64, 64), 32, 5, 2.0),
+    ("dsf_cifar", 32, (32, 32), 256, 2, None),
+    ("moco_v3", 96, (128, 150), 64, 2, None),
+    ("moco_v3", 224, MIDDLE, LARGE, 2, 1.5),
+)
+"""Policy, side, images' size and number, views of each, least speed of the compiled renderer over torch's operations.
+The second is a round of `score` with the preset pico-32."""
+
+
+def compiled_over_torch(rounds: int) -> list[Row | Fact]:
+    """The same recipes by both renderers, without their sampling; and the most that the views differ."""
+    rows: list[Row | Fact] = []
+    for name, side, size, count, num_views, target in RECIPES:
+        policy = load_policy(name).with_side(side)
+        compiled, torch_ops = (
+            Ours(policy, photographs(count, size), renderer, num_views) for renderer in ("compiled", "torch")
+        )
+        label = f"{name}, {side} px from {size[0]}: compiled / torch ops"
+        units = count * num_views
+        rows.append(compare(label, compiled.render, torch_ops.render, target, rounds, units=units))
+    return rows
 
 
 def run(rounds: int) -> tuple[list[Row | Fact], list[str]]:
@@ -201,23 +231,25 @@ def run(rounds: int) -> tuple[list[Row | Fact], list[str]]:
     rows: list[Row | Fact] = []
     left_out: list[str] = []
     arrays = photographs(LARGE, MIDDLE)
-    rows += agreement(arrays[:8])
+    renderers = ["torch"]
+    if isinstance(library := find_library(), str):
+        left_out.append(f"the compiled renderer: {library}")
+    else:
+        renderers.append("compiled")
+        rows += compiled_over_torch(rounds)
+    for renderer in renderers:
+        rows += agreement(arrays[:8], renderer)
 
     policy = load_policy("moco_v3")
     pictures = [Image.fromarray(array) for array in arrays]
     planar = [torch.from_numpy(array.copy()).permute(2, 0, 1).contiguous() for array in arrays]
-    ours = Ours(policy, arrays)
-    peer = two_views([torchvision_v1(policy, law) for law in (0, 1)], pictures)
+    ours = Ours(policy, arrays, "torch")
+    peer = two_views([torchvision_v1(policy, spec) for spec in (0, 1)], pictures)
     rows.append(compare("224 px, torch ops / torchvision v1", ours, peer, 2.5, rounds, units=2 * LARGE))
-    newer = two_views([torchvision_v2(policy, law) for law in (0, 1)], planar)
+    newer = two_views([torchvision_v2(policy, spec) for spec in (0, 1)], planar)
     rows.append(compare("224 px, torch ops / torchvision v2", ours, newer, 5.0, rounds, units=2 * LARGE))
-    kernels = None
-    try:
-        kernels = load_kernels()
-    except ConfigError as error:
-        left_out.append(str(error))
-    compiled = Ours(policy, arrays, kernels)
-    if kernels:
+    compiled = Ours(policy, arrays, renderers[-1])
+    if "compiled" in renderers:
         rows.append(compare("224 px, compiled / torchvision v1", compiled, peer, 3.5, rounds, units=2 * LARGE))
 
     files = [
@@ -225,9 +257,9 @@ def run(rounds: int) -> tuple[list[Row | Fact], list[str]]:
     ]
 
     def decoded() -> torch.Tensor:
-        return ours([torch.from_numpy(simplejpeg.decode_jpeg(file)) for file in files])
+        return compiled([torch.from_numpy(simplejpeg.decode_jpeg(file)) for file in files])
 
-    chains = [torchvision_v1(policy, law) for law in (0, 1)]
+    chains = [torchvision_v1(policy, spec) for spec in (0, 1)]
 
     def opened() -> object:
         return [
@@ -239,17 +271,17 @@ def run(rounds: int) -> tuple[list[Row | Fact], list[str]]:
 
     tiny = load_policy("cifar")
     tiny_arrays = photographs(SMALL, (32, 32))
-    ours_tiny = Ours(tiny, tiny_arrays)
-    tiny_chains = [torchvision_v1(tiny, law) for law in (0, 1)]
+    ours_tiny = Ours(tiny, tiny_arrays, "torch")
+    tiny_chains = [torchvision_v1(tiny, spec) for spec in (0, 1)]
     peer_tiny = two_views(tiny_chains, [Image.fromarray(array) for array in tiny_arrays])
     rows.append(compare("32 px, torch ops / torchvision v1", ours_tiny, peer_tiny, 8.0, rounds, units=2 * SMALL))
-    compiled_tiny = Ours(tiny, tiny_arrays, kernels)
-    if kernels:
+    compiled_tiny = Ours(tiny, tiny_arrays, renderers[-1])
+    if "compiled" in renderers:
         name = "32 px, compiled / torchvision v1"
         rows.append(compare(name, compiled_tiny, peer_tiny, None, rounds, units=2 * SMALL))
     if find_spec("kornia"):
         batch = torch.stack([torch.from_numpy(array.copy()).permute(2, 0, 1) for array in tiny_arrays]).float() / 255
-        kornia_tiny = [kornia_views(tiny, law) for law in (0, 1)]
+        kornia_tiny = [kornia_views(tiny, spec) for spec in (0, 1)]
 
         def kornia() -> object:
             return [chain(batch) for chain in kornia_tiny]
@@ -258,11 +290,11 @@ def run(rounds: int) -> tuple[list[Row | Fact], list[str]]:
     else:
         left_out.append("kornia: not installed (pip install kornia)")
     if find_spec("albumentations"):
-        albumentations_tiny = two_views([albumentations_views(tiny, law) for law in (0, 1)], tiny_arrays)
+        albumentations_tiny = two_views([albumentations_views(tiny, spec) for spec in (0, 1)], tiny_arrays)
         name = "32 px, torch ops / albumentations"
         rows.append(compare(name, ours_tiny, albumentations_tiny, 2.4, rounds, units=2 * SMALL))
-        albumentations_large = two_views([albumentations_views(policy, law) for law in (0, 1)], arrays)
-        for label, mine in (("torch ops", ours), *([("compiled", compiled)] if kernels else [])):
+        albumentations_large = two_views([albumentations_views(policy, spec) for spec in (0, 1)], arrays)
+        for label, mine in (("torch ops", ours), *([("compiled", compiled)] if "compiled" in renderers else [])):
             name = f"224 px, {label} / albumentations (no antialias)"
             rows.append(compare(name, mine, albumentations_large, None, rounds, units=2 * LARGE))
     else:

@@ -17,28 +17,28 @@ from typing import Any
 from viewkit.pipelines.audit.config import AuditConfig
 from viewkit.pipelines.audit.stage import RESULT, AuditStage
 from viewkit.pipelines.audit.tables import Table, audit_tables, markdown, number, signed
-from viewkit.pipelines.config import make_config
+from viewkit.pipelines.encoders.labelled_features import labelled_features
+from viewkit.pipelines.encoders.open import open_encoder
+from viewkit.pipelines.engine.config import make_config
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.estimator.config import EstimatorConfig
-from viewkit.pipelines.estimator.stage import NEIGHBOURS, EstimatorStage
-from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.estimator.stage import EstimatorStage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.models.checkpoint import save_tensors
 from viewkit.pipelines.models.estimator import FACTS, WEIGHTS, Estimator, EstimatorNetwork
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.stage import PackStage
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.pairs.samples import SampleReader
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
-from viewkit.pipelines.training.features import labelled_features
-from viewkit.pipelines.training.probes import knn_predict, top1
-from viewkit.pipelines.training.samples import SampleReader
-from viewkit.pipelines.vs2fi.candidates import colour
+from viewkit.pipelines.training.knn import NEIGHBOURS, knn_predict, top1
 from viewkit.shards.artifact import IDENTITY, finish_artifact
 from viewkit.shards.codecs import decode_json, encode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ViewkitError
-from viewkit.shards.files import make_folder, read_file, write_whole
+from viewkit.shards.files import make_folder, read_file, write_atomic
 from viewkit.shards.identity import Identity, write_identity
 
 
@@ -80,7 +80,7 @@ def examine(options: argparse.Namespace, dataset: Dataset, name: str) -> Outcome
         run_stage(stage, config, dataset, execution(options))
     found = decode_json(read_file(dataset.artifact("audit").path(RESULT)))
     separation = float(dataset.artifact("histograms").numbers["separation"])
-    return Outcome(name, found, separation, knn_accuracy(estimator, dataset, options.device))
+    return Outcome(name, found, separation, knn_accuracy(dataset, options.device))
 
 
 def train(options: argparse.Namespace, dataset: Dataset) -> None:
@@ -92,7 +92,7 @@ def train(options: argparse.Namespace, dataset: Dataset) -> None:
 def put_untrained(trained: Dataset, dataset: Dataset) -> None:
     """The trained estimator's network with the weights it began with, as the artifact of another dataset."""
     folder = dataset.path / "estimator"
-    if dataset.is_artifact("estimator") and dataset.artifact("estimator").is_whole:
+    if dataset.is_artifact("estimator") and dataset.artifact("estimator").is_complete:
         return
     facts = decode_json(read_file(trained.artifact("estimator").path(FACTS)))
     make_folder(folder)
@@ -101,28 +101,21 @@ def put_untrained(trained: Dataset, dataset: Dataset) -> None:
     network = EstimatorNetwork(
         facts["arch"],
         facts["side_px"],
-        start=facts["start"],
+        init=facts["init"],
         num_heads=facts["num_heads"],
         hidden=facts["hidden"],
         dim=facts["dim"],
         seed=facts["seed"],
     )
     save_tensors(folder / WEIGHTS, network.state_dict())
-    write_whole(folder / FACTS, encode_json(facts))
+    write_atomic(folder / FACTS, encode_json(facts))
     finish_artifact(folder, identity.digest, {}, ())
 
 
-def knn_accuracy(estimator: Estimator, dataset: Dataset, device: str) -> float | None:
+def knn_accuracy(dataset: Dataset, device: str) -> float | None:
     """Leave-one-out kNN accuracy of the backbone's features on the dataset's labels; None without labels."""
-    labelled = labelled_features(
-        estimator.features,
-        dataset.column("images"),
-        SampleReader(),
-        side_px=estimator.side_px,
-        mean=colour(estimator.mean),
-        std=colour(estimator.std),
-        device=device,
-    )
+    encoder = open_encoder("estimator", dataset, device=device)
+    labelled = labelled_features(encoder, dataset.column("images"), SampleReader())
     if labelled is None:
         return None
     features, labels = labelled

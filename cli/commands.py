@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING, Any
 from viewkit.cli.options import Argument
 
 if TYPE_CHECKING:
-    from viewkit.pipelines.stage import Stage
+    from viewkit.pipelines.engine.contract import Stage
     from viewkit.shards.dataset import Dataset
 
 DATASET = Argument("dataset", "folder of the dataset")
 WEIGHTS = Argument(
     "weights", "folder of the generator's weights, or org/name@COMMIT; see docs/generators.md", Path, option=True
 )
+ENCODER_FOLDER = Argument(
+    "weights",
+    "folder of a generator's weights, for --encoder unclip, kandinsky or ip-adapter; or org/name@COMMIT",
+    Path,
+    option=True,
+)
 ENCODER_WEIGHTS = Argument(
-    "encoder_weights", "safetensors file with the weights of a timm: or open_clip: encoder", Path, option=True
+    "encoder_weights",
+    "safetensors file with the weights of a timm: or open_clip: encoder, instead of the published ones",
+    Path,
+    option=True,
 )
 
 
@@ -41,9 +50,10 @@ class Step:
 class StageCommand:
     """A command that runs stages in order. config: ``module:name``, imported to list the options, never torch.
 
-    maps_rows: whether it writes a column, on several workers. closing: function of the dataset that gives the lines
-    to print when all is done. page: file to open then, below the dataset. presets: function that gives the options of
-    a preset by its name. also: switches, each with the command that it runs afterwards with that one's defaults.
+    examples: command lines to paste. maps_rows: whether it writes a column, on several workers. closing: function of
+    the dataset that gives the lines to print when all is done. page: file to open then, below the dataset. presets:
+    function that gives the options of a preset by its name. also: switches, each with the command that it runs
+    afterwards with that one's defaults.
     """
 
     name: str
@@ -51,6 +61,7 @@ class StageCommand:
     config: str
     steps: tuple[Step, ...]
     arguments: tuple[Argument, ...] = (DATASET,)
+    examples: tuple[str, ...] = ()
     maps_rows: bool = False
     closing: str | None = None
     page: str | None = None
@@ -80,19 +91,36 @@ PIPELINE = (
         (Step("pack.stage:PackStage", ("source",)),),
         (Argument("source", "folder, tar, folder of tars, or demo:train / demo:test"), DATASET),
         maps_rows=True,
+        examples=("viewkit pack my_images dataset --labels folders",),
     ),
     StageCommand(
         "estimator",
-        "Train the estimator: MoCo v3 with one linear exit a block.",
+        "Train the estimator: MoCo v3 with one linear exit per block.",
         "estimator.config:EstimatorConfig",
         (Step("estimator.stage:EstimatorStage"),),
+        examples=("viewkit estimator dataset --preset pico-32 --epochs 100",),
+    ),
+    StageCommand(
+        "foreground",
+        "Fit the component of an encoder's patch tokens that tells foreground; generate and quality do so, too.",
+        "foreground.config:ForegroundConfig",
+        (Step("foreground.stage:ForegroundStage", ("weights", "encoder_weights", "of")),),
+        (
+            DATASET,
+            ENCODER_FOLDER,
+            ENCODER_WEIGHTS,
+            Argument(
+                "of", "images: whole ones, for generate; views: stored ones, for quality", option=True, default="images"
+            ),
+        ),
+        examples=("viewkit foreground dataset --sign +",),
     ),
     StageCommand(
         "generate",
         "Generate views of every image, at a noise level its foreground allows.",
         "generate.config:GenerateConfig",
         (
-            Step("generate.foreground_stage:ForegroundStage", ("weights", "encoder_weights"), "foreground"),
+            Step("foreground.stage:ForegroundStage", ("weights", "encoder_weights"), "foreground"),
             Step("generate.stage:GenerateStage", ("weights", "batch_size", "levels", "encoder_weights", "compile")),
         ),
         (
@@ -104,6 +132,10 @@ PIPELINE = (
             Argument("compile", "compile the generator's networks", bool, option=True),
         ),
         maps_rows=True,
+        examples=(
+            "viewkit generate dataset --sign +",
+            "viewkit generate dataset --generator unclip --weights stable-unclip --device cuda",
+        ),
     ),
     StageCommand(
         "fidelity",
@@ -112,17 +144,19 @@ PIPELINE = (
         (Step("generate.fidelity_stage:FidelityStage", ("weights", "encoder_weights", "column")),),
         (
             DATASET,
-            WEIGHTS,
+            ENCODER_FOLDER,
             ENCODER_WEIGHTS,
             Argument("column", "column of generated views", option=True, default="genview"),
         ),
         closing="generate.fidelity_stage:summary_lines",
+        examples=("viewkit fidelity dataset --sample 2000",),
     ),
     StageCommand(
         "histograms",
         "Fit the histograms that turn similarities into indicators.",
         "histograms.config:HistogramsConfig",
         (Step("histograms.stage:HistogramsStage"),),
+        examples=("viewkit histograms dataset",),
     ),
     StageCommand(
         "score",
@@ -131,20 +165,19 @@ PIPELINE = (
         (Step("score.stage:ScoreStage"),),
         maps_rows=True,
         also=(("quality", "quality"),),
+        examples=("viewkit score dataset --rounds 8 --workers 4",),
     ),
     StageCommand(
         "quality",
         "Rate every stored pair: foregrounds alike, backgrounds unlike (GenView).",
         "quality.config:QualityConfig",
         (
-            Step("quality.component_stage:QualityComponentStage", ("weights",)),
-            Step("quality.stage:QualityStage", ("weights",)),
+            Step("foreground.stage:ViewsForegroundStage", ("weights", "encoder_weights"), "foreground"),
+            Step("quality.stage:QualityStage", ("weights", "encoder_weights")),
         ),
-        (
-            DATASET,
-            Argument("weights", "the encoder's .safetensors file, for names ending in /file", Path, option=True),
-        ),
+        (DATASET, ENCODER_FOLDER, ENCODER_WEIGHTS),
         maps_rows=True,
+        examples=("viewkit quality dataset --sign +",),
     ),
     StageCommand(
         "rescore",
@@ -153,20 +186,21 @@ PIPELINE = (
         (Step("score.rescore:RescoreStage", ("column",)),),
         (DATASET, Argument("column", "column to write", option=True, default="pairs_rescored")),
         maps_rows=True,
+        examples=("viewkit rescore dataset --gamma 0.9 --column pairs_strict",),
     ),
     StageCommand(
         "audit",
         "Measure what the indicators filter away, and whether it is what they should.",
         "audit.config:AuditConfig",
-        (Step("audit.stage:AuditStage", ("column", "classifier", "encoder")),),
+        (Step("audit.stage:AuditStage", ("column", "classifier", "weights", "encoder_weights")),),
         (
             DATASET,
-            Argument("column", "column of scored pairs to look at", option=True, default="pairs"),
+            Argument("column", "column of scored pairs to measure", option=True, default="pairs"),
             Argument("classifier", "folder or file of a timm classifier, see docs/audit.md", Path, option=True),
-            Argument(
-                "encoder", "whose features are a naive rule: estimator, or runs/NAME", option=True, default="estimator"
-            ),
+            ENCODER_FOLDER,
+            ENCODER_WEIGHTS,
         ),
+        examples=("viewkit audit dataset --images 2000",),
     ),
     StageCommand(
         "pretrain",
@@ -175,17 +209,24 @@ PIPELINE = (
         (Step("pretrain.stage:PretrainStage", ("name",)),),
         (DATASET, Argument("name", "name of the run, a folder below DATASET/runs", option=True, default="default")),
         presets="pretrain.presets:preset_options",
+        examples=(
+            "viewkit pretrain dataset --name mine --select vs2fi",
+            "viewkit pretrain dataset --name hard --framework simclr --select hard --views 4",
+        ),
     ),
     StageCommand(
         "evaluate",
         "Accuracy of a run's encoder on a labelled dataset: kNN, linear probes, fine-tuning.",
         "evaluate.config:EvaluateConfig",
-        (Step("evaluate.stage:EvaluateStage", ("run", "test", "folder")),),
+        (Step("evaluate.stage:EvaluateStage", ("run", "test", "folder", "weights", "encoder_weights")),),
         (
             Argument("run", "folder of the run, DATASET/runs/NAME; its dataset's labels train the classifiers"),
             Argument("test", "labelled dataset to test on"),
             Argument("folder", "name of the result, a folder in the run's", option=True, default="eval"),
+            ENCODER_FOLDER,
+            ENCODER_WEIGHTS,
         ),
+        examples=("viewkit evaluate dataset/runs/mine test_dataset",),
     ),
     StageCommand(
         "report",
@@ -194,6 +235,7 @@ PIPELINE = (
         (Step("report.stage:ReportStage"),),
         closing="report.accuracy:summary_lines",
         page="report/index.html",
+        examples=("viewkit report dataset",),
     ),
 )
 """The stages in the order of a full run."""

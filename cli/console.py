@@ -3,26 +3,29 @@
 import json
 import sys
 import time
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from viewkit.shards.files import explained
 
 if TYPE_CHECKING:
-    from viewkit.pipelines.stage import Progress
+    from viewkit.pipelines.engine.contract import Progress
 
 PLAIN_EVERY_S = 5.0
+CONTROL = ("Cc", "Cf")
+"""Unicode categories of characters that are not shown but do something, e.g. move the cursor or reverse the text."""
 
 
 def make_progress(as_json: bool) -> "Progress":
     """JSON events when asked for, a live display on a terminal, plain lines otherwise."""
     if as_json:
         return JsonProgress()
-    return LiveProgress() if sys.stderr.isatty() else PlainProgress()
+    return LiveProgress() if sys.stderr is not None and sys.stderr.isatty() else PlainProgress()
 
 
 class _Counted:
-    """What all three count: items done, the rate since the start, the numbers told last."""
+    """What all three count: items done, the rate since the start, the numbers reported last."""
 
     def __init__(self) -> None:
         self.stage, self.unit, self.total, self.done = "", "", 0, 0
@@ -86,7 +89,7 @@ class PlainProgress(_Counted):
             self.message(f"{self.stage}: {_status_line(self)}")
 
     def message(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
     def finish(self, **summary: Any) -> None:
         self.message(finish_line(summary))
@@ -125,7 +128,7 @@ class LiveProgress(_Counted):
             self.bars.update(self.task, completed=self.done, status=_status_line(self))
 
     def message(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False)
+        self.console.print(printable(text), markup=False, highlight=False)
 
     def finish(self, **summary: Any) -> None:
         self.stop()
@@ -180,10 +183,17 @@ def print_json(value: Any) -> None:
 
 def print_error(message: str) -> None:
     """The one line of an error; names with line breaks cannot make it two."""
-    print("error: " + " ".join(message.splitlines()), file=sys.stderr, flush=True)
+    print("error: " + printable(" ".join(message.splitlines())), file=sys.stderr, flush=True)
 
 
 def say(text: str) -> None:
     """A line on standard output."""
     with explained(Path("standard output")):
-        print(text, flush=True)
+        print(printable(text), flush=True)
+
+
+def printable(text: str) -> str:
+    """The text with control characters written out: names and messages from data must not steer the terminal."""
+    return "".join(
+        each if each in "\n\t" or unicodedata.category(each) not in CONTROL else ascii(each)[1:-1] for each in text
+    )

@@ -103,6 +103,7 @@ def diagnose(folder: Path | None = None) -> list[Finding]:
         *find_versions(),
         *find_devices(run_probe()),
         find_jpeg_decoders(),
+        find_renderer(),
         *find_extras(),
         find_disk(folder or Path.cwd()),
         find_temporary(),
@@ -182,7 +183,7 @@ def run_probe(program: str = PROBE, timeout_s: float = PROBE_TIMEOUT_S) -> dict[
     """What the probe said before it ended, and as ``error`` the last line of what went wrong, if anything."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=timeout_s, errors="replace"
+            [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=timeout_s, errors="replace"
         )
         output, complaint, code = done.stdout, done.stderr, done.returncode
     except subprocess.TimeoutExpired as late:
@@ -274,6 +275,24 @@ def find_jpeg_decoders() -> Finding:
         advice = "'pack' would re-encode most JPEGs; install the pinned versions of constraints.txt"
         return Finding("JPEG", f"simplejpeg and Pillow differ by up to {gap} of 255", "problem", advice)
     return Finding("JPEG", "simplejpeg and Pillow decode to the same pixels")
+
+
+def find_renderer() -> Finding:
+    """Whether views on a CPU are rendered by the compiled kernels. Without them everything works, only slower."""
+    from viewkit.pipelines.engine.renderer import REMEDY, VARIABLE, chosen_library, find_library
+    from viewkit.shards.errors import ConfigError
+
+    try:
+        chosen = chosen_library()
+    except ConfigError as error:
+        return Finding("renderer", str(error), "problem", f"unset {VARIABLE}, or follow the message")
+    if chosen is not None:
+        return Finding("renderer", "views on a CPU are rendered by the compiled kernels")
+    reason = find_library()
+    if isinstance(reason, str):
+        value = f"views on a CPU are rendered by torch's operations; the compiled kernels: {reason}"
+        return Finding("renderer", value, "note", f"for faster views: {REMEDY}")
+    return Finding("renderer", f"views on a CPU are rendered by torch's operations, as {VARIABLE} says")
 
 
 def find_extras() -> Iterator[Finding]:

@@ -1,5 +1,6 @@
-"""The command line. A line a command; nothing here imports torch, so `viewkit --help` answers at once."""
+"""The command line: every command, every error as one line. Nothing here imports torch: `--help` answers at once."""
 
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -10,19 +11,25 @@ import typer
 from viewkit.cli import doctor, export, inspect, status, verify, views
 from viewkit.cli.commands import PIPELINE
 from viewkit.cli.console import print_error
+from viewkit.cli.help import HelpCommand, HelpGroup, example
 from viewkit.cli.run import run_command
+from viewkit.pipelines.engine.config import unknown_option
 from viewkit.shards.errors import ViewkitError
+from viewkit.shards.files import explanation
 
 FAILED, WRONG_OPTIONS, KEYBOARD_INTERRUPT = 1, 2, 130
 STOPPED = "stopped; run the same command again to go on"
+OUT_OF_MEMORY = "not enough memory; close other programs, or use fewer --workers or a smaller --batch-size"
+TRACEBACK = "VIEWKIT_TRACEBACK"
+"""Environment variable that shows where an error of the operating system was raised."""
 
 app = typer.Typer(
     name="viewkit",
     help="Prepare better positive pairs for contrastive pretraining: once, offline, as resumable jobs over shards.",
     epilog="Exit codes: 0 done, 1 failed, 2 wrong options, 3 refused (it would overwrite or mix somebody's work).",
-    add_completion=False,
+    cls=HelpGroup,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode=None,  # `help` decides: rich on a terminal, plain text elsewhere
 )
 
 
@@ -44,14 +51,23 @@ def _viewkit(
     pass
 
 
+STAGES, LOOKING = "Stages, in the order of a full run", "Look, check and export"
+
+LOOK = (
+    ("status", status.status, "viewkit status dataset --rejects"),
+    ("verify", verify.verify, "viewkit verify dataset"),
+    ("inspect", inspect.inspect, "viewkit inspect dataset astronaut_0000_0000"),
+    ("views", views.views, "viewkit views dataset sheet.png --policy simclr --num-views 6"),
+    ("export", export.export, "viewkit export dataset/runs/default --to encoder.safetensors"),
+    ("doctor", doctor.doctor, "viewkit doctor"),
+)
+"""Commands that are no stage: name, function, an example to paste."""
+
 for each in PIPELINE:
-    app.command(each.name, help=each.help)(run_command(each))
-app.command("status")(status.status)
-app.command("verify")(verify.verify)
-app.command("inspect")(inspect.inspect)
-app.command("views")(views.views)
-app.command("export")(export.export)
-app.command("doctor")(doctor.doctor)
+    epilog = example(*each.examples)
+    app.command(each.name, cls=HelpCommand, help=each.help, epilog=epilog, rich_help_panel=STAGES)(run_command(each))
+for name, function, line in LOOK:
+    app.command(name, cls=HelpCommand, epilog=example(line), rich_help_panel=LOOKING)(function)
 
 UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """Base of the errors typer raises for a wrong command line (typer does not export it)."""
@@ -62,7 +78,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(args=list(sys.argv[1:] if arguments is None else arguments) or ["--help"], standalone_mode=False)
     except UsageError as error:
-        print_error(f"{error.format_message()} ('viewkit --help' and 'viewkit COMMAND --help' list what there is)")
+        print_error(f"{_what_is_wrong(error)} ('viewkit --help' and 'viewkit COMMAND --help' list what there is)")
         return WRONG_OPTIONS
     except ViewkitError as error:
         print_error(str(error))
@@ -71,12 +87,28 @@ def run(arguments: Sequence[str] | None = None) -> int:
         print_error(STOPPED)
         return FAILED
     except BrokenPipeError:
-        sys.stderr.close()
+        if sys.stderr is not None:
+            sys.stderr.close()
         return FAILED
-    if code == KEYBOARD_INTERRUPT:  # typer's own word for it
+    except (OSError, MemoryError) as error:  # the machine's, not ours: a folder that vanished, a limit that was reached
+        if os.environ.get(TRACEBACK):
+            raise
+        print_error(explanation(error) if isinstance(error, OSError) else OUT_OF_MEMORY)
+        return FAILED
+    if code == KEYBOARD_INTERRUPT:  # typer's own code for it
         print_error(STOPPED)
         return FAILED
     return code if isinstance(code, int) else 0
+
+
+def _what_is_wrong(error: Any) -> str:
+    """The message of a wrong command line; an unknown option is answered with its new name or the nearest ones."""
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if option is None or context is None:
+        return str(error.format_message())
+    names = [name for each in context.command.get_params(context) for name in (*each.opts, *each.secondary_opts)]
+    where = f"viewkit {context.info_name}" if context.parent else "viewkit"
+    return f"{where}: {unknown_option(option, [name for name in names if name.startswith('--')])}"
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ command line override both, the dataclass has the rest.
 """
 
 import inspect
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,19 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from viewkit.pipelines.config import Field, fields_of, make_config
+from viewkit.pipelines.engine.config import (
+    MAIN_GROUP,
+    Field,
+    fields_of,
+    in_groups,
+    load_toml,
+    make_config,
+    unknown_option,
+)
 from viewkit.shards.errors import ConfigError
+
+WHERE, GENERAL = "Where", "General"
+"""Groups of the options that are in no config: what a command works on, and how it reports."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,8 @@ def _parameter(field: Field) -> inspect.Parameter:
     names = [option_name(field.name)]
     if field.kind is bool:
         names = [f"{names[0]}/--no-{names[0][2:]}"]
-    option = typer.Option(*names, help=f"{field.help} [{default_text(field)}]", show_default=False)
+    text = f"{field.help} [{default_text(field)}]"
+    option = typer.Option(*names, help=text, show_default=False, rich_help_panel=field.group)
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
     )
@@ -54,7 +65,8 @@ def _parameter(field: Field) -> inspect.Parameter:
 
 def _location(argument: Argument) -> inspect.Parameter:
     if argument.option:
-        info: Any = typer.Option(option_name(argument.name), help=argument.help, show_default=argument.default or False)
+        text = argument.help + (f" [{argument.default}]" if argument.default else "")
+        info: Any = typer.Option(option_name(argument.name), help=text, show_default=False, rich_help_panel=WHERE)
     else:
         info = typer.Argument(help=argument.help, metavar=argument.name.upper(), show_default=False)
     needed = not argument.option
@@ -76,6 +88,7 @@ CONFIG_FILE = inspect.Parameter(
             "--config",
             help="TOML file with values for these options, or a table of them for every command",
             show_default=False,
+            rich_help_panel=GENERAL,
         ),
     ],
 )
@@ -89,7 +102,7 @@ PRESET = inspect.Parameter(
         str | None,
         typer.Option(
             "--preset", help="a published experiment's values, see docs/presets.md; other options override them",
-            show_default=False,
+            show_default=False, rich_help_panel=MAIN_GROUP,
         ),
     ],
 )  # fmt: skip
@@ -97,7 +110,7 @@ PRESET = inspect.Parameter(
 
 def flag(name: str, text: str) -> inspect.Parameter:
     """A switch that is off unless given."""
-    info = typer.Option(option_name(name), help=text, show_default=False)
+    info = typer.Option(option_name(name), help=text, show_default=False, rich_help_panel=GENERAL)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info])
 
 
@@ -117,12 +130,14 @@ def command(
     file may have. presets: gives the options of a preset by its name.
     """
     fields = {field.name: field for config in configs for field in fields_of(config)}
+    groups = in_groups(fields.values())
     parameters = [
         *(_location(argument) for argument in arguments if not argument.option),
-        *(_location(argument) for argument in arguments if argument.option),
-        CONFIG_FILE,
         *([PRESET] if presets else []),
-        *(_parameter(field) for field in fields.values()),
+        *(_parameter(field) for field in groups.pop(MAIN_GROUP, [])),
+        *(_location(argument) for argument in arguments if argument.option),
+        *(_parameter(field) for group in groups.values() for field in group),
+        CONFIG_FILE,
         *flags,
     ]
 
@@ -154,12 +169,7 @@ def read_toml(path: Path, command_name: str, known: set[str], commands: Sequence
 
     Raises `ConfigError` for an unknown name, values beside tables, or a file that is no TOML.
     """
-    try:
-        values = tomllib.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise ConfigError(f"--config {path}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {path}: not a TOML file ({error})") from error
+    values = load_toml(path, f"--config {path}")
     tables = {name for name, value in values.items() if isinstance(value, dict)}
     strangers = sorted(tables - set(commands))
     if strangers:
@@ -176,5 +186,5 @@ def read_toml(path: Path, command_name: str, known: set[str], commands: Sequence
     plain = {name.replace("-", "_"): value for name, value in chosen.items()}
     unknown = sorted(set(plain) - known)
     if unknown:
-        raise ConfigError(f"{where}: unknown option '{unknown[0]}'; the options are {', '.join(sorted(known))}")
+        raise ConfigError(f"{where}: {unknown_option(unknown[0], known)}")
     return plain

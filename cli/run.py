@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from viewkit.cli.commands import PIPELINE, StageCommand
 from viewkit.cli.console import LiveProgress, make_progress, print_json, say
 from viewkit.cli.options import command, flag
-from viewkit.pipelines.execution import Devices, Execution
+from viewkit.pipelines.engine.execution import Devices, Execution
 from viewkit.shards.errors import ConfigError, MissingError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _dataset_path(spec: StageCommand, locations: dict[str, Any]) -> str:
 
 
 def _run(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_json: bool) -> None:
-    from viewkit.pipelines.runner import run_stage
+    from viewkit.pipelines.engine.run import run_stage
 
     progress = make_progress(as_json)
     try:
@@ -78,7 +78,7 @@ def _run(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_jso
 
 def _say_plan(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_json: bool, waits: bool) -> None:
     """waits: whether an earlier step of the command may still have to write what this one reads."""
-    from viewkit.pipelines.runner import plan_stage
+    from viewkit.pipelines.engine.run import plan_stage
 
     try:
         plan = plan_stage(stage, config, dataset, execution)

@@ -53,7 +53,7 @@ def status(
             [
                 [
                     entry["name"],
-                    "whole" if entry["whole"] else "unfinished",
+                    "complete" if entry["complete"] else "unfinished",
                     f"{entry['stage']} v{entry['version']}",
                     entry["identity"][:12],
                 ]
@@ -68,8 +68,8 @@ def status(
 
 
 def column_status(column: "Column") -> dict[str, Any]:
-    """The column as JSON values; unfinished columns count what is whole."""
-    receipts = [column.receipt(shard) for shard in column.whole_shards()]
+    """The column as JSON values; unfinished columns count the shards that are complete."""
+    receipts = [column.receipt(shard) for shard in column.complete_shards()]
     found = [reject for receipt in receipts for _, reject in receipt.rejects]
     identity = column.identity
     return {
@@ -99,8 +99,8 @@ def artifact_status(dataset: "Dataset", name: str) -> dict[str, Any]:
         "config": dict(identity.config),
         "inputs": dict(identity.inputs),
         "identity": identity.digest,
-        "whole": artifact.is_whole,
-        "numbers": artifact.numbers if artifact.is_whole else {},
+        "complete": artifact.is_complete,
+        "numbers": artifact.numbers if artifact.is_complete else {},
     }
 
 

@@ -10,7 +10,7 @@ from viewkit.shards.errors import DataError
 
 def verify(
     dataset: Annotated[str, typer.Argument(help="folder of the dataset", metavar="DATASET")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a finding.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per finding.")] = False,
 ) -> None:
     """Read every byte of a dataset; a flipped bit, a cut or a missing row is found. Exit code 1 if there is one."""
     from viewkit.shards.dataset import Dataset
@@ -33,4 +33,4 @@ def verify(
     if problems:
         raise DataError(f"{dataset}: {problems} of {checked} parts are damaged; each line above says what to do")
     if not as_json:
-        say(f"{dataset}: whole: {checked} parts, {size} bytes read")
+        say(f"{dataset}: intact: {checked} parts, {size} bytes read")

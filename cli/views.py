@@ -16,25 +16,27 @@ def views(
     images: Annotated[int, typer.Option(help="images to show, those with the smallest key hashes")] = 8,
     num_views: Annotated[int, typer.Option("--num-views", help="views of each image")] = 8,
     tile_px: Annotated[int, typer.Option("--tile-px", help="side of the pictures, px")] = 128,
-    seed: Annotated[int, typer.Option(help="seed of every draw")] = 0,
+    seed: Annotated[int, typer.Option(help="seed of everything that is sampled")] = 0,
 ) -> None:
-    """Draw a contact sheet of a policy: each line an image and its views."""
+    """Draw a contact sheet of a policy: every line is an image and its views."""
     for name, value, most in (("images", images, 1000), ("num-views", num_views, 100), ("tile-px", tile_px, 1024)):
         if not 1 <= value <= most:
             raise ConfigError(f"--{name} is {value}; it must lie in 1 ... {most}")
     if out.suffix.lower() != ".png":
         raise ConfigError(f"{out}: the sheet is a PNG file; give it a name that ends in .png")
-    from viewkit.pipelines.seeds import smallest
+    from viewkit.pipelines.engine.seeds import smallest
     from viewkit.pipelines.views.policies import load_policy
     from viewkit.pipelines.views.sheet import contact_sheet
+    from viewkit.shards.artifact import refuse_inside
     from viewkit.shards.codecs import decode_image, encode_png
     from viewkit.shards.dataset import Dataset
-    from viewkit.shards.files import write_whole
+    from viewkit.shards.files import write_atomic
 
-    law = load_policy(policy)
+    chosen = load_policy(policy)
     column = Dataset(dataset).column("images")
     keys = smallest(column.keys(), images)
     pixels = [decode_image(column.fields(column.place_of[key])) for key in keys]
-    sheet = contact_sheet(pixels, keys, law, num_views=num_views, tile_px=tile_px, seed=seed)
-    write_whole(out, encode_png(sheet))
-    say(f"views: {len(keys)} images, {num_views} views each by policy '{law.name}': {out}")
+    sheet = contact_sheet(pixels, keys, chosen, num_views=num_views, tile_px=tile_px, seed=seed)
+    refuse_inside(out, "views")
+    write_atomic(out, encode_png(sheet))
+    say(f"views: {len(keys)} images, {num_views} views each by policy '{chosen.name}': {out}")

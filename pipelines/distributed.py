@@ -1,8 +1,8 @@
-"""One training on several processes (torchrun): who this process is, and what the processes tell each other.
+"""One training on several processes (torchrun): ranks, and what processes gather, sum and broadcast.
 
 Gradients are averaged here and not by `DistributedDataParallel`: its hooks fire once for every backward pass, and
 accumulation runs several, while the loss of a batch needs the rows of all processes at once. Outside torchrun every
-function is that of a world of one and costs nothing.
+function is that of a world of one, at no cost.
 """
 
 import os
@@ -20,8 +20,8 @@ from viewkit.shards.errors import ConfigError
 BUCKET_BYTES = 64 * 2**20
 """Gradients are averaged in flat pieces of about this size."""
 PATIENCE = timedelta(hours=12)
-"""How long a process waits for another: while the main one asks the nearest neighbours of a large data set, say, which
-takes longer than NCCL's ten minutes. torchrun ends the others when one has died."""
+"""How long a process waits for another: while the main one runs the kNN probe on a large data set, say, which takes
+longer than NCCL's ten minutes. torchrun ends the others when one has died."""
 
 
 def world_size() -> int:
@@ -33,7 +33,7 @@ def rank() -> int:
 
 
 def is_main() -> bool:
-    """Whether this process writes files and speaks."""
+    """Whether this process writes files and reports progress."""
     return rank() == 0
 
 
@@ -65,13 +65,13 @@ def world(device: str, job: str, *, allowed: bool) -> Iterator[str]:
         dist.destroy_process_group()
 
 
-def told(word: bool | None) -> bool:
-    """What the main process says to all; the others pass None."""
+def broadcast_from_main(value: bool | None) -> bool:
+    """The main process's value, in all of them; the others pass None."""
     if world_size() == 1:
-        return bool(word)
-    words = [word]
-    dist.broadcast_object_list(words, src=0)
-    return bool(words[0])
+        return bool(value)
+    values = [value]
+    dist.broadcast_object_list(values, src=0)
+    return bool(values[0])
 
 
 def barrier() -> None:

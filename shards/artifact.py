@@ -8,14 +8,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from viewkit.shards import schema
 from viewkit.shards.commands import command_for
 from viewkit.shards.document import digest, read_document, write_document
-from viewkit.shards.errors import DataError, MissingError
+from viewkit.shards.errors import DataError, MissingError, RefusedError
 from viewkit.shards.files import explained, sync_folder
 from viewkit.shards.identity import Identity, read_identity
+from viewkit.shards.schema import require
 
 IDENTITY = "artifact.json"
 RECEIPT = "receipt.json"
+FIELDS = {"identity": schema.text, "files": schema.values(schema.table), "logs": schema.texts, "numbers": schema.table}
+FILE = {"bytes": schema.whole(0, schema.MAX_BYTES), "sha256": schema.text}
 
 
 def file_digest(path: Path, sync: bool = False) -> str:
@@ -29,7 +33,7 @@ def file_digest(path: Path, sync: bool = False) -> str:
 def finish_artifact(
     folder: Path, identity: str, numbers: Mapping[str, Any], logs: Sequence[str], scratch: Sequence[str] = ()
 ) -> None:
-    """Write the receipt that makes the folder whole: size and SHA-256 of every file in it, each made durable first.
+    """Write the receipt that makes the folder complete: size and SHA-256 of every file in it, each made durable first.
 
     logs: names of files, and of folders, that may differ between runs of one identity; listed, but not part of the
     digest. scratch: folders in it that are left out, and deleted once the receipt is there.
@@ -56,13 +60,20 @@ def finish_artifact(
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
+def refuse_inside(path: Path, command: str) -> None:
+    """`RefusedError` when `path` lies in a folder that a stage wrote, where a file of its own may be overwritten."""
+    for folder in path.absolute().parents:
+        if (folder / IDENTITY).exists() or (folder / "column.json").exists():
+            raise RefusedError(f"{command}: {path} lies in {folder}, which a stage wrote; choose a place outside of it")
+
+
 def _of_another(path: Path, folder: Path) -> bool:
     """Whether `path` belongs to an artifact nested in this one (a run's evaluation lies in the run's folder)."""
     return any((parent / IDENTITY).exists() for parent in path.parents if folder in parent.parents)
 
 
 class Artifact:
-    """A whole artifact; `DataError` when it is unfinished, or when a file is not as its receipt says."""
+    """A complete artifact; `DataError` when it is unfinished, or when a file is not as its receipt says."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.folder = path
@@ -76,16 +87,22 @@ class Artifact:
         return read_identity(path, f"restore it from a copy, or delete {self.folder} and rerun the stage")
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return (self.folder / RECEIPT).is_file()
 
     @cached_property
     def receipt(self) -> dict[str, Any]:
         stage = self.identity.stage
-        if not self.is_whole:
+        if not self.is_complete:
             raise MissingError(f"{self.folder}: not finished; rerun '{command_for(self.name, stage)}'")
         path = self.folder / RECEIPT
-        content = read_document(path, f"delete it and rerun 'viewkit {stage}'")
+        remedy = f"delete it and rerun 'viewkit {stage}'"
+        content = read_document(path, remedy)
+        require(content, FIELDS, path, remedy)
+        for name, entry in content["files"].items():
+            require(entry, FILE, f"{path}: {name}", remedy)
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                raise DataError(f"{path}: damaged, it names a file outside of its folder ({name}); {remedy}")
         if content["identity"] != self.identity.digest:
             raise DataError(f"{path}: belongs to another identity; delete it and rerun 'viewkit {stage}'")
         return content

@@ -74,7 +74,7 @@ def decode_jpeg(data: bytes, colorspace: str = "RGB") -> UInt8[np.ndarray, "h w 
 
 
 def decode_with_pillow(data: bytes) -> UInt8[np.ndarray, "h w 3"]:
-    """Any still image that Pillow turns into RGB, here PNG and WebP. Orientation and profile are not looked at."""
+    """Any still image that Pillow turns into RGB, here PNG and WebP. Orientation and profile are ignored."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -13,6 +13,7 @@ from threading import Lock
 
 import xxhash
 
+from viewkit.shards import schema
 from viewkit.shards.commands import command_for
 from viewkit.shards.document import canonical
 from viewkit.shards.errors import DataError, MissingError
@@ -28,8 +29,10 @@ from viewkit.shards.receipt import (
     shard_name,
 )
 from viewkit.shards.row import Reject, Row
+from viewkit.shards.schema import require
 from viewkit.shards.tar import END
 
+PLAN = {"shards": schema.whole(0, schema.MAX_SHARDS), "rows": schema.whole(0, schema.MAX_ROWS)}
 RECEIPTS_KEPT = 4
 """Parsed receipts a column keeps; one of 1,024 rows takes a megabyte."""
 
@@ -45,7 +48,7 @@ class Contents:
 
 
 class Column:
-    """A whole column: every planned shard has its receipt, else `DataError` says what is missing.
+    """A complete column: every planned shard has its receipt, else `DataError` says what is missing.
 
     Every read is checked against the receipt's checksum of the row, headers and padding included: a flipped bit or a
     cut is an error that names the shard, never other bytes or fewer rows.
@@ -63,19 +66,22 @@ class Column:
         path = self.path / "column.json"
         if not path.is_file():
             raise DataError(f"{path}: missing; the column '{self.name}' was not written by viewkit or was moved")
-        return read_identity(path, f"restore it from a copy, or delete {self.path} and rerun the stage")
+        remedy = f"restore it from a copy, or delete {self.path} and rerun the stage"
+        identity = read_identity(path, remedy)
+        require(identity.plan, PLAN, path, remedy)
+        return identity
 
     @property
     def num_shards(self) -> int:
         return self.identity.plan["shards"]
 
-    def whole_shards(self) -> list[int]:
+    def complete_shards(self) -> list[int]:
         """Shards whose receipt is there, in order."""
         return [shard for shard in range(self.num_shards) if (self.path / f"{shard_name(shard)}.json").exists()]
 
-    def require_whole(self) -> None:
+    def require_complete(self) -> None:
         """`DataError` when a shard is not written yet."""
-        missing = sorted(set(range(self.num_shards)) - set(self.whole_shards()))
+        missing = sorted(set(range(self.num_shards)) - set(self.complete_shards()))
         if missing:
             command = command_for(self.name, self.identity.stage)
             raise MissingError(
@@ -99,7 +105,7 @@ class Column:
 
     def receipts(self) -> Iterator[Receipt]:
         """Every receipt in order, one at a time."""
-        self.require_whole()
+        self.require_complete()
         for shard in range(self.num_shards):
             yield self.receipt(shard)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from viewkit.shards.artifact import IDENTITY, Artifact
 from viewkit.shards.column import Column
-from viewkit.shards.commands import MADE_BY, command_for
+from viewkit.shards.commands import command_for
 from viewkit.shards.errors import ConfigError, DataError, MissingError
 from viewkit.shards.files import explained
 
@@ -62,11 +62,11 @@ class Dataset:
         return sorted(
             path.parent.name
             for path in self.path.glob(f"runs/*/{IDENTITY}")
-            if Artifact(path.parent, path.parent.name).is_whole
+            if Artifact(path.parent, path.parent.name).is_complete
         )
 
     def input_digest(self, name: str, for_stage: str) -> str:
-        """Content digest of a whole column or artifact that `for_stage` reads.
+        """Content digest of a complete column or artifact that `for_stage` reads.
 
         `MissingError` when it is not there, `DataError` when it is unfinished, damaged, or made from other inputs than
         lie in the dataset now.
@@ -100,8 +100,8 @@ class Dataset:
     def _missing(self, name: str, kind: str, prefix: str = "") -> MissingError:
         if not self.path.is_dir():
             return MissingError(
-                f"{prefix}{self.path}: there is no such dataset; make it with 'viewkit pack SOURCE {self.path}'"
+                f"{prefix}{self.path}: there is no such dataset; make it with '{command_for('images')} {self.path}'"
             )
-        made_by = MADE_BY.get(name, "viewkit pretrain" if name.startswith("runs/") else None)
-        step = f"; make it with '{made_by} {self.path}'" if made_by else "; 'viewkit status' lists what is there"
+        command = command_for(name)
+        step = f"; make it with '{command} {self.path}'" if command else "; 'viewkit status' lists what is there"
         return MissingError(f"{prefix}{self.path} has no {kind} '{name}'{step}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from viewkit.shards.errors import DataError, RefusedError
-from viewkit.shards.files import read_file, write_whole
+from viewkit.shards.files import read_file, write_atomic
 
 FORMAT = 1
 """Version of what lies on disk; a reader refuses datasets with a larger one."""
@@ -35,7 +35,7 @@ def render(content: dict[str, Any]) -> bytes:
 
 
 def write_document(path: Path, content: dict[str, Any]) -> None:
-    write_whole(path, render(content))
+    write_atomic(path, render(content))
 
 
 def read_document(path: Path, remedy: str) -> dict[str, Any]:
@@ -58,9 +58,9 @@ def read_document(path: Path, remedy: str) -> dict[str, Any]:
             "install a newer viewkit, or restore the file from a copy if no newer one wrote it"
         )
     try:
-        whole = render(content) == raw
-    except ValueError:
-        whole = False
-    if not whole:
+        intact = render(content) == raw
+    except (ValueError, RecursionError):
+        intact = False
+    if not intact:
         raise DataError(f"{path}: damaged, its content does not match its seal; {remedy}")
     return dict(content)

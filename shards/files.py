@@ -22,16 +22,22 @@ def sync_folder(folder: Path) -> None:
 
 
 def part_path(path: Path) -> Path:
-    """Where `path` is written before it is whole; another name for every writer, so two of them never mix."""
+    """Where `path` is written before it is complete; another name for every writer, so two of them never mix."""
     return path.with_name(f"{path.name}.{secrets.token_hex(4)}{PART}")
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def open_own(path: str | Path, flags: int) -> int:
+    """`os.open` for a file of our own, for `open(..., opener=open_own)`: a symbolic link in its place is an error, so
+    nothing outside the dataset is ever written to."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def write_atomic(path: Path, content: bytes) -> None:
     """Write `content` to `path`, which holds either its old bytes or all of the new ones, whatever happens."""
     part = part_path(path)
     with explained(path):
         try:
-            with open(part, "wb") as file:
+            with open(part, "xb", opener=open_own) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -64,6 +70,13 @@ NEXT_STEP = {
     errno.ENOTDIR: "a file is in the place of a folder",
     errno.EEXIST: "a file is in the place of a folder",
     errno.EISDIR: "a folder is in the place of a file",
+    errno.ELOOP: "a symbolic link is in its place, and viewkit does not write through links; remove the link",
+    errno.EMFILE: "too many open files; raise the limit with 'ulimit -n', or use fewer --workers",
+    errno.ENFILE: "too many open files on this machine; try again later",
+    errno.EIO: "the disk reports an input/output error; check it, and run the same command again",
+    errno.ENOMEM: "not enough memory; close other programs, or use fewer --workers",
+    errno.ENAMETOOLONG: "the name is too long for the file system; choose a shorter one",
+    errno.EFBIG: "the file would exceed the allowed size; raise the limit with 'ulimit -f'",
 }
 
 
@@ -75,5 +88,11 @@ def explained(path: Path) -> Iterator[None]:
     except BrokenPipeError:  # of standard output, not of a file
         raise
     except OSError as error:
-        reason = NEXT_STEP.get(error.errno or 0, error.strerror or str(error))
-        raise DataError(f"{error.filename or path}: {reason}") from error
+        raise DataError(explanation(error, path)) from error
+
+
+def explanation(error: OSError, path: Path | None = None) -> str:
+    """What happened and what to do next, in one line. path: what was worked on, where the error does not say."""
+    reason = NEXT_STEP.get(error.errno or 0, error.strerror or str(error))
+    where = error.filename if error.filename is not None else path
+    return reason if where is None else f"{os.fsdecode(where) if isinstance(where, bytes) else where}: {reason}"

@@ -10,8 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from viewkit.shards import schema
 from viewkit.shards.document import digest, read_document, write_document
 from viewkit.shards.errors import RefusedError
+from viewkit.shards.schema import require
 
 SOFTWARE = (
     "viewkit",
@@ -61,12 +63,25 @@ def software_versions() -> dict[str, str]:
     return versions
 
 
-def write_identity(path: Path, identity: Identity) -> None:
-    write_document(path, {**identity.content(), "identity": identity.digest, "software": software_versions()})
+def write_identity(path: Path, identity: Identity, notes: Mapping[str, str] | None = None) -> None:
+    """notes: what else may change a result's last bits, kept beside the versions of the packages."""
+    software = {**software_versions(), **(notes or {})}
+    write_document(path, {**identity.content(), "identity": identity.digest, "software": software})
+
+
+FIELDS = {
+    "stage": schema.text,
+    "version": schema.whole(0, 10**6),
+    "config": schema.table,
+    "inputs": schema.text_table,
+    "plan": schema.values(schema.whole(0, schema.MAX_ROWS)),
+}
 
 
 def read_identity(path: Path, remedy: str) -> Identity:
+    """`DataError` for a document that is damaged, or that does not hold an identity."""
     content = read_document(path, remedy)
+    require(content, FIELDS, path, remedy)
     return Identity(**{name: content[name] for name in ("stage", "version", "config", "inputs", "plan")})
 
 

@@ -1,7 +1,7 @@
 """The trainer's batches: a global shuffle, equal steps on every rank, exact resume in the middle of an epoch.
 
 Receipts make every row reachable with one positioned read, so the order of an epoch is one permutation of all rows,
-known beforehand: batch s of rank k is a slice of it. Nothing has to be skipped over to resume, and nothing is drawn
+known beforehand: batch s of rank k is a slice of it. Nothing has to be skipped over to resume, and nothing is sampled
 from a global state.
 """
 
@@ -13,15 +13,14 @@ from typing import Generic, TypeVar
 import numpy as np
 from jaxtyping import Int64
 
-from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.errors import ConfigError
 from viewkit.shards.row import Row
 from viewkit.shards.sources import check_alignment
 
 T = TypeVar("T")
 
-AHEAD = 3
+PREFETCH = 3
 """Batches that are read and transformed before they are asked for."""
 
 
@@ -29,7 +28,7 @@ class Loader(Generic[T]):
     """Batches of transformed rows.
 
     columns: the first gives the rows, the others are joined by key (``None`` where they rejected the row).
-    transform: called in threads, once for every row; what it returns is what batches hold. It draws nothing itself
+    transform: called in threads, once for every row; what it returns is what batches hold. It samples nothing itself
         that is not keyed by the row, so threads and order do not count.
     rank, world_size: of this process; every rank gets the same number of steps, the last short batch is dropped.
 
@@ -82,10 +81,10 @@ class Loader(Generic[T]):
         with ThreadPoolExecutor(self.threads, thread_name_prefix="loader") as pool:
             waiting: deque[list[Future[list[T]]]] = deque()
             try:
-                for step in range(len(order) + AHEAD):
+                for step in range(len(order) + PREFETCH):
                     if step < len(order):
                         waiting.append([pool.submit(self._load, part, transform) for part in self._parts(order[step])])
-                    if step >= AHEAD:
+                    if step >= PREFETCH:
                         yield [item for part in waiting.popleft() for item in part.result()]
             finally:
                 for batch in waiting:
@@ -112,17 +111,3 @@ def epoch_permutation(num_rows: int, seed: int, epoch: int) -> Int64[np.ndarray,
     """The global order of an epoch, by numpy's Philox keyed with (seed, epoch)."""
     generator = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64)))
     return generator.permutation(num_rows)
-
-
-def labels_of(column: Column) -> Int64[np.ndarray, " n"]:
-    """Class index of every row, from ``KEY.cls``; `DataError` when a row has none."""
-    labels = np.empty(column.num_rows, np.int64)
-    for index in range(column.num_rows):
-        raw = column.fields(index).get("cls")
-        if raw is None:
-            raise DataError(
-                f"{column.path}: row {column.keys()[index]} has no label (KEY.cls), and this needs labels; "
-                "pack the images with '--labels folders', or from tars that hold .cls members"
-            )
-        labels[index] = int(raw)
-    return labels

@@ -1,13 +1,14 @@
 """One writer for a column or artifact at a time, held by the operating system and gone with the process."""
 
 import fcntl
+import glob
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from viewkit.shards.errors import DataError, RefusedError
-from viewkit.shards.files import explained, make_folder
+from viewkit.shards.files import explained, make_folder, open_own
 
 
 @contextmanager
@@ -22,18 +23,45 @@ def writer_lock(dataset: Path, name: str, part: tuple[int, int] = (0, 1)) -> Ite
     with _held(path, fcntl.LOCK_EX if count == 1 else fcntl.LOCK_SH, name, dataset):
         if count == 1:
             yield
-        else:
+            return
+        with claim_lock(dataset, name):
+            _refuse_other_counts(path, count, name, dataset)
+            together = _held(path.with_name(f"{path.name}-of-{count}"), fcntl.LOCK_SH, name, dataset)
+            together.__enter__()
+        try:
             with _held(path.with_name(f"{path.name}-{index}-of-{count}"), fcntl.LOCK_EX, name, dataset):
                 yield
+        finally:
+            together.__exit__(None, None, None)
+
+
+def _refuse_other_counts(path: Path, count: int, name: str, dataset: Path) -> None:
+    """`RefusedError` when processes that cut the column into another number of parts are at work: every part deletes
+    what killed writers of its own shards left, and so the parts of one cut alone never meet in a shard."""
+    for other in path.parent.glob(f"{glob.escape(path.name)}-of-*"):
+        if other.name != f"{path.name}-of-{count}":
+            try:
+                with _held(other, fcntl.LOCK_EX, name, dataset):
+                    pass
+            except RefusedError:
+                raise RefusedError(
+                    f"{dataset}: '{name}' is being written in {other.name.rpartition('-')[2]} parts right now, and "
+                    f"--part says {count}; use the same number of parts, or wait for the others"
+                ) from None
 
 
 @contextmanager
 def claim_lock(dataset: Path, name: str) -> Iterator[None]:
     """Held for the moment in which a part of `name` finds or writes its identity; the others wait."""
     path = _lock_path(dataset, f"{name}/claim")
-    with explained(path), open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with explained(path):
+        descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
+    try:
+        with explained(path):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _lock_path(dataset: Path, name: str) -> Path:
@@ -44,7 +72,7 @@ def _lock_path(dataset: Path, name: str) -> Path:
 @contextmanager
 def _held(path: Path, mode: int, name: str, dataset: Path) -> Iterator[None]:
     with explained(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(descriptor, mode | fcntl.LOCK_NB)

@@ -1,13 +1,15 @@
-"""A shard's receipt: the last thing written, and the proof that the shard is whole."""
+"""A shard's receipt: the last thing written, and the proof that the shard is complete."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from viewkit.shards import schema
 from viewkit.shards.document import read_document, write_document
 from viewkit.shards.errors import DataError
 from viewkit.shards.row import Reject
+from viewkit.shards.schema import require
 from viewkit.shards.tar import END
 
 
@@ -70,11 +72,29 @@ class Receipt:
         }
 
 
+FIELDS = {
+    "column": schema.text,
+    "shard": schema.whole(0, schema.MAX_SHARDS),
+    "identity": schema.text,
+    "bytes": schema.whole(0, schema.MAX_BYTES),
+    "sha256": schema.text,
+    "rows": schema.rows(
+        schema.text,
+        schema.whole(0, schema.MAX_BYTES),
+        schema.whole(0, schema.MAX_BYTES),
+        schema.checksum,
+        schema.values(schema.pair_of_sizes),
+    ),
+    "rejects": schema.rows(schema.whole(0, schema.MAX_ROWS), schema.text, schema.text, schema.text),
+}
+
+
 def read_receipt(folder: Path, shard: int, identity: str) -> Receipt:
     """The receipt of `shard`; `DataError` when it is missing, damaged, or not of this column and identity."""
     path = folder / f"{shard_name(shard)}.json"
     remedy = f"delete it and rerun the stage that writes '{folder.name}'; the shard is then written anew"
     content = read_document(path, remedy)
+    require(content, FIELDS, path, remedy)
     receipt = Receipt(
         column=content["column"],
         shard=content["shard"],
@@ -87,6 +107,10 @@ def read_receipt(folder: Path, shard: int, identity: str) -> Receipt:
         ],
         rejects=[(position, Reject(key, reason, detail)) for position, key, reason, detail in content["rejects"]],
     )
+    for row in receipt.rows:
+        start, end = row.offset, row.offset + row.size
+        if end > receipt.bytes or any(at < start or at + size > end for at, size in row.members.values()):
+            raise DataError(f"{path}: damaged, its row {row.key} lies outside of the tar; {remedy}")
     if (receipt.column, receipt.shard) != (folder.name, shard):
         raise DataError(f"{path}: it is the receipt of {receipt.column}/{shard_name(receipt.shard)}; {remedy}")
     if receipt.identity != identity:

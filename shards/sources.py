@@ -48,7 +48,7 @@ class ColumnSources:
         if not columns:
             raise ConfigError("a map stage reads at least one column")
         self.first, *self.others = [dataset.column(name) for name in columns]
-        self.first.require_whole()
+        self.first.require_complete()
         for other in self.others:
             check_alignment(self.first, other)
 

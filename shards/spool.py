@@ -1,7 +1,7 @@
-"""Rows of a shard that is not whole yet, kept so that a killed job need not make them again.
+"""Rows of a shard that is not complete yet, kept so that a killed job need not make them again.
 
-A file beside the part file of the shard, written to after every row and deleted when the shard is whole. Every record
-carries a checksum: whatever a kill or a power cut has left at the end is dropped, what stands before it counts.
+A file beside the part file of the shard, written to after every row and deleted when the shard is complete. Every
+record carries a checksum: whatever a kill or a power cut has left at the end is dropped, what stands before it counts.
 """
 
 import json
@@ -14,7 +14,7 @@ from types import TracebackType
 import xxhash
 
 from viewkit.shards.document import canonical
-from viewkit.shards.files import explained
+from viewkit.shards.files import explained, open_own
 from viewkit.shards.receipt import shard_name
 from viewkit.shards.row import Reject, Row
 
@@ -33,7 +33,7 @@ class Spool:
         self.path = folder / f"{shard_name(shard)}{SPOOL}"
         self.kept: dict[str, Row | Reject] = {}
         with explained(self.path):
-            self._file = open(self.path, "a+b", buffering=0)  # noqa: SIM115 closed by __exit__
+            self._file = open(self.path, "a+b", buffering=0, opener=open_own)  # noqa: SIM115 closed by __exit__
             self._load(identity)
 
     def __enter__(self) -> "Spool":
@@ -63,8 +63,10 @@ class Spool:
     def _write(self, about: Mapping[str, object], content: bytes) -> None:
         description = canonical(about)
         body = description + content
+        left = memoryview(_HEAD.pack(len(body), xxhash.xxh3_64_intdigest(body), len(description)) + body)
         with explained(self.path):
-            self._file.write(_HEAD.pack(len(body), xxhash.xxh3_64_intdigest(body), len(description)) + body)
+            while left:  # an unbuffered file may take a part of it
+                left = left[self._file.write(left) :]
 
     def _load(self, identity: str) -> None:
         """Read the records up to the first that is damaged, and cut the file there."""
@@ -85,7 +87,7 @@ class Spool:
             self._write({"identity": identity}, b"")
 
     def _read(self) -> tuple[dict[str, object] | None, bytes, int]:
-        """Description, content and end of the record at hand; None where there is no whole one."""
+        """Description, content and end of the record at hand; None where it is cut or there is none."""
         head = self._file.read(_HEAD.size)
         if len(head) == _HEAD.size:
             size, check, described = _HEAD.unpack(head)
@@ -107,6 +109,6 @@ def _outcome(about: Mapping[str, object], content: bytes) -> Row | Reject:
 
 
 def remove_spools(folder: Path, shards: list[int]) -> None:
-    """Delete what a kill between receipt and clean-up has left of whole shards."""
+    """Delete what a kill between receipt and clean-up has left of complete shards."""
     for shard in shards:
         (folder / f"{shard_name(shard)}{SPOOL}").unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from viewkit.shards.tar import END, row_bytes
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, how many bytes of it were read and, where it is not whole, the problem in one line."""
+    """What was checked, how many bytes of it were read and, where it is not intact, the problem in one line."""
 
     subject: str
     checked_bytes: int
@@ -30,7 +30,7 @@ class Finding:
 
 
 def verify(dataset: Dataset) -> Iterator[Finding]:
-    """One finding a shard, a column's alignment and an artifact's file. Nothing on disk is changed."""
+    """One finding per shard, per alignment of a column, and per file of an artifact. Nothing on disk is changed."""
     yield from verify_folders(dataset.path)
     unharmed = []
     for name in dataset.columns():
@@ -45,7 +45,7 @@ def verify(dataset: Dataset) -> Iterator[Finding]:
     for name in dataset.artifacts():
         findings = list(verify_artifact(dataset.artifact(name)))
         yield from findings
-        if all(finding.problem is None for finding in findings) and dataset.artifact(name).is_whole:
+        if all(finding.problem is None for finding in findings) and dataset.artifact(name).is_complete:
             unharmed.append(name)
     for name in unharmed:
         if dataset.has_inputs(name):

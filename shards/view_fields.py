@@ -1,6 +1,6 @@
 """Several generated views in one row of a column: the first as a single one would lie there, the others numbered.
 
-``KEY.jpg, KEY.1.jpg, KEY.2.jpg``: whoever knows of one image a row reads the first, and still one row a key.
+``KEY.jpg, KEY.1.jpg, KEY.2.jpg``: a reader that expects one image per row finds the first; there is one row per key.
 """
 
 from collections.abc import Mapping, Sequence

@@ -8,14 +8,14 @@ from types import TracebackType
 
 import xxhash
 
-from viewkit.shards.files import explained, part_path, sync_folder
+from viewkit.shards.files import explained, open_own, part_path, sync_folder
 from viewkit.shards.receipt import Receipt, RowPlace, shard_name
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.tar import END, row_bytes
 
 
 class ShardWriter:
-    """Context manager; `write` rows and rejects in the order of the inputs, `finish` makes the shard whole.
+    """Context manager; `write` rows and rejects in the order of the inputs, `finish` makes the shard complete.
 
     Leaving the context without `finish` drops the part file. Raises `DataError` for a full disk and the like.
     """
@@ -29,7 +29,7 @@ class ShardWriter:
         self.bytes = 0
         self._sha256 = hashlib.sha256()
         with explained(self.path):
-            self._file = open(self.part, "wb", buffering=1 << 20)  # noqa: SIM115 closed by finish or __exit__
+            self._file = open(self.part, "xb", buffering=1 << 20, opener=open_own)  # noqa: SIM115 closed by finish or __exit__
 
     def __enter__(self) -> "ShardWriter":
         return self
@@ -40,7 +40,8 @@ class ShardWriter:
         if not self._file.closed:
             with suppress(OSError):  # closing flushes, and fails again on a full disk; the reason is on its way already
                 self._file.close()
-            self.part.unlink(missing_ok=True)
+            with suppress(OSError):
+                self.part.unlink(missing_ok=True)
 
     def write(self, outcome: Row | Reject) -> None:
         if isinstance(outcome, Reject):

@@ -14,8 +14,8 @@ import webdataset
 from small_datasets import CPU, contents
 from tiny_chain import IMAGES, jobs, make, photographs
 
-from viewkit.pipelines.runner import plan_stage, run_stage
-from viewkit.pipelines.stage import MapStage
+from viewkit.pipelines.engine.contract import MapStage
+from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.verify import verify
 

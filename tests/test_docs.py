@@ -3,17 +3,19 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from pages import code_after
 from tiny_chain import jobs, make, photographs
 
 from viewkit.cli.commands import PIPELINE
 from viewkit.cli.main import app
 from viewkit.cli.options import option_name
 from viewkit.cli.reference import main as reference
-from viewkit.pipelines.config import fields_of
-from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.engine.config import fields_of
+from viewkit.pipelines.engine.execution import Execution
 from viewkit.shards.dataset import Dataset
 
 ROOT = Path(__file__).parents[1]
@@ -50,6 +52,33 @@ def test_every_command_and_option_in_the_pages_exists():
     assert wrong == []
 
 
+def test_every_function_on_the_image_s_way_exists():
+    walk = (ROOT / "docs" / "pipeline.md").read_text().partition("## One image")[2].partition("\n## ")[0]
+    places = re.findall(r"`((?:pipelines|shards)\.[\w.]+):([\w.]+)`", walk)
+    assert len(places) >= 15
+    for module, name in places:
+        thing = import_module(f"viewkit.{module}")
+        for part in name.split("."):
+            assert hasattr(thing, part), f"docs/pipeline.md names {module}:{name}"
+            thing = getattr(thing, part)
+    stations = {"pack", "estimator", "generate", "histograms", "score", "pretrain"}
+    assert stations <= {module.split(".")[1] for module, _ in places}
+
+
+def test_the_tree_of_the_readme_has_every_package_once():
+    tree = (ROOT / "README.md").read_text().partition("room by room")[2].split("```")[1]
+    found, folders = [], []
+    for indent, name in re.findall(r"^( *)([a-z0-9_]+)/", tree, re.MULTILINE):
+        folders = [*folders[: len(indent) // 2], name]
+        found.append("/".join(folders))
+    packages = {
+        path.parent.relative_to(ROOT).as_posix()
+        for top in ("cli", "pipelines", "shards")
+        for path in ROOT.glob(f"{top}/**/__init__.py")
+    }
+    assert sorted(found) == sorted(packages)
+
+
 def test_every_link_between_the_pages_leads_somewhere():
     broken = [
         f"{page.name}: {target}"
@@ -76,3 +105,15 @@ def test_the_python_of_the_readme_runs_as_it_stands(tmp_path):
     small = re.sub(r"batch_size=\d+", "batch_size=8", block)
     said = subprocess.run([sys.executable, "-c", small], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "torch.Size([8, 3, 32, 32])" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("section", "file"),
+    [
+        ("## A framework", "toy_framework.py"),
+        ("## A generator with weights of its own", "toy_generator.py"),
+        ("## A frozen encoder", "toy_encoder.py"),
+    ],
+)
+def test_the_page_on_extending_shows_the_very_files_that_the_trials_add(section, file):
+    assert code_after(section) == (ROOT / "tests" / "support" / file).read_text()

@@ -14,7 +14,7 @@ from lightly.loss import NTXentLoss
 from PIL import Image
 from tiny_chain import make, photographs
 
-from viewkit.pipelines.training.pair_loader import load_pairs
+from viewkit.pipelines.pairs.load import load_pairs
 from viewkit.shards.codecs import decode_image, decode_npy
 from viewkit.shards.dataset import Dataset
 

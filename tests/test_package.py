@@ -1,5 +1,7 @@
 """Packaging: the traps of installing three top-level folders as viewkit.cli, viewkit.pipelines and viewkit.shards."""
 
+import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -15,16 +17,13 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 TOPS = ("cli", "pipelines", "shards")
 
 
-def packages_in_the_tree():
-    return sorted(
-        "viewkit." + ".".join(path.parent.relative_to(ROOT).parts)
-        for top in TOPS
-        for path in ROOT.glob(f"{top}/**/__init__.py")
-    )
-
-
-def test_every_package_of_the_tree_is_in_the_package_list():
-    assert PROJECT["tool"]["setuptools"]["packages"] == packages_in_the_tree()
+def test_setup_finds_every_package_of_the_tree():
+    spec = importlib.util.spec_from_file_location("viewkit_setup", ROOT / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    folders = {path.parent.relative_to(ROOT) for top in TOPS for path in ROOT.glob(f"{top}/**/*.py")}
+    assert module.packages() == sorted("viewkit." + ".".join(folder.parts) for folder in folders)
+    assert "packages" not in PROJECT["tool"]["setuptools"]  # one list, and it is computed
 
 
 def test_every_folder_with_code_is_a_package():
@@ -73,32 +72,107 @@ def test_the_version_is_the_one_of_the_installed_package():
     assert metadata.version("viewkit") == PROJECT["project"]["version"]
 
 
-def test_imports_point_down():
-    """cli -> pipelines -> shards, and a stage never imports another stage."""
-    stages = {
-        "pack",
-        "generate",
-        "estimator",
-        "histograms",
-        "score",
-        "quality",
-        "audit",
-        "pretrain",
-        "evaluate",
-        "report",
-    }
-    found = []
-    for top in TOPS:
-        for path in ROOT.glob(f"{top}/**/*.py"):
-            for package, sub in re.findall(
-                r"^\s*(?:from|import) viewkit\.(\w+)(?:\.(\w+))?", path.read_text(), re.MULTILINE
-            ):
-                upward = TOPS.index(package) < TOPS.index(top)
-                parts = path.relative_to(ROOT).parts
-                sideways = top == package == "pipelines" and parts[1] in stages and sub in stages - {parts[1]}
-                if upward or sideways:
-                    found.append(f"{path.relative_to(ROOT)} imports viewkit.{package}.{sub}")
-    assert found == []
+def imports_of(path):
+    """Modules of viewkit that a file imports anywhere but below TYPE_CHECKING, named without ``viewkit.``"""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            raise AssertionError(f"{path}: imports are absolute")
+        if isinstance(node, ast.ImportFrom) and node.module == "viewkit":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("viewkit."):
+            module = node.module.removeprefix("viewkit.")
+            found |= {f"{module}.{each.name}" if f"{module}.{each.name}" in MODULES else module for each in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {each.name.removeprefix("viewkit.") for each in node.names if each.name.startswith("viewkit.")}
+    return found
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for top in TOPS for path in ROOT.glob(f"{top}/**/*.py")}
+IMPORTS = {name: imports_of(path) for name, path in MODULES.items()}
+
+SHARED = {"foreground"}
+"""Rooms with a stage that other stages build on: what is foreground concerns generation and quality alike."""
+
+
+def package_of(module):
+    """``pipelines.score.stage`` -> ``pipelines.score``; what lies at the top of a folder is a package of its own."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "pipelines" and len(parts) > 1 else parts[0]
+
+
+def circles(graph):
+    """Who is in a circle or between two, found by taking away, again and again, what no circle can go through."""
+    left = {name: set(needs) - {name} for name, needs in graph.items()}
+    while True:
+        needed = set().union(*left.values()) if left else set()
+        loose = {name for name, needs in left.items() if not needs & left.keys() or name not in needed}
+        if not loose:
+            return sorted(left)
+        left = {name: needs for name, needs in left.items() if name not in loose}
+
+
+def stage_packages():
+    """Packages in which a stage is defined; the engine defines what a stage is, and none."""
+    defines = re.compile(r"^class \w+\((?:Map|Fit)Stage\b", re.MULTILINE)
+    return {package_of(name) for name, path in MODULES.items() if defines.search(path.read_text())}
+
+
+def test_imports_point_down_from_cli_over_pipelines_to_shards():
+    upward = [
+        f"{name} imports {other}"
+        for name, found in IMPORTS.items()
+        for other in found
+        if TOPS.index(other.split(".")[0]) < TOPS.index(name.split(".")[0])
+    ]
+    assert upward == []
+
+
+def test_a_stage_never_imports_another_stage():
+    stages = stage_packages() - {f"pipelines.{name}" for name in SHARED}
+    assert {"pipelines.pack", "pipelines.score", "pipelines.pretrain"} <= stages
+    sideways = [
+        f"{name} imports {other}"
+        for name, found in IMPORTS.items()
+        for other in found
+        if package_of(name) != package_of(other) and {package_of(name), package_of(other)} <= stages
+    ]
+    assert sideways == []
+
+
+def test_what_many_build_on_imports_no_stage():
+    stages = stage_packages()
+    upward = [
+        f"{name} imports {other}"
+        for name, found in IMPORTS.items()
+        for other in found
+        if package_of(name).startswith("pipelines.") and package_of(name) not in stages and package_of(other) in stages
+    ]
+    assert upward == []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert circles(IMPORTS) == []
+
+
+def test_no_packages_import_each_other_in_a_circle():
+    graph = {}
+    for name, found in IMPORTS.items():
+        graph.setdefault(package_of(name), set()).update(package_of(other) for other in found)
+    assert circles(graph) == []
+
+
+def test_a_circle_is_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c"]
 
 
 def test_help_imports_neither_torch_nor_anything_else_that_is_slow():

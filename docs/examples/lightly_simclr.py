@@ -10,7 +10,7 @@ import torchvision
 from lightly.loss import NTXentLoss
 from lightly.models.modules import SimCLRProjectionHead
 
-from viewkit.pipelines.training.pair_loader import load_pairs
+from viewkit.pipelines.pairs.load import load_pairs
 from viewkit.shards.dataset import Dataset
 
 

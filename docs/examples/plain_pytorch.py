@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 import torchvision
 
-from viewkit.pipelines.training.pair_loader import load_pairs
+from viewkit.pipelines.pairs.load import load_pairs
 from viewkit.shards.dataset import Dataset
 
 PAIRS = {
-    "random": {},  # two random crops, drawn afresh in every epoch
+    "random": {},  # two random crops, sampled anew each epoch
     "vs2fi": {"select": "vs2fi"},  # pairs that `viewkit score` found neither false nor trivial
-    "generated": {"alpha": 1.0},  # one of the two views is cut from the image that `viewkit generate` made
+    "generated": {"alpha": 1.0},  # one of the two views is cropped from the image that `viewkit generate` made
 }
 
 

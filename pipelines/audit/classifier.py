@@ -8,8 +8,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewkit.pipelines.audit.viewers import Viewer
-from viewkit.pipelines.vs2fi.candidates import colour
+from viewkit.pipelines.encoders.encoder import FeatureExtractor
+from viewkit.pipelines.views.policy import colour
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.files import read_file
 
@@ -47,8 +47,8 @@ class ClassifierFiles:
             weights = hashlib.file_digest(file, "sha256").hexdigest()
         return {"classifier": hashlib.sha256(facts + weights.encode()).hexdigest()}
 
-    def load(self, device: str) -> Viewer:
-        """The classifier; its outputs are probabilities. `ConfigError` or `DataError` say what does not fit."""
+    def load(self, device: str) -> FeatureExtractor:
+        """The classifier, whose features are probabilities. `ConfigError` or `DataError` say what does not fit."""
         import timm
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -70,8 +70,9 @@ class ClassifierFiles:
         except RuntimeError as error:
             first = " ".join(str(error).split())[:200]
             raise DataError(f"{self.weights}: weights of another network than '{self.arch}': {first}") from error
-        model = model.to(device).eval().requires_grad_(False)
-        return Viewer(Probabilities(model), int(cfg["input_size"][1]), colour(cfg["mean"]), colour(cfg["std"]))
+        probabilities = Probabilities(model).eval().requires_grad_(False)
+        side_px = int(cfg["input_size"][1])
+        return FeatureExtractor(probabilities, side_px, colour(cfg["mean"]), colour(cfg["std"]), device)
 
 
 class Probabilities(nn.Module):

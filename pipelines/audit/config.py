@@ -3,15 +3,17 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from viewkit.pipelines.training.ranges import check_above_zero, check_at_least, check_within
+from viewkit.pipelines.encoders.names import ENCODER_HELP, encoder_card
+from viewkit.pipelines.engine.ranges import check_above_zero, check_at_least, check_within
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig:
     """Measure what Semantic Consistency and Alignment Level filter, and whether that is what they should (VS-2FI)."""
 
-    images: Annotated[int, "images to look at, those with the smallest key hashes"] = 500
+    images: Annotated[int, "images to measure, those with the smallest key hashes"] = 500
     rounds: Annotated[int, "rounds of candidate views of each image, from the first"] = 2
+    encoder: Annotated[str, f"whose features' cosine is a naive rule to compare with: {ENCODER_HELP}"] = "estimator"
     k_sc: Annotated[float, "least Semantic Consistency of a pair, as in training"] = 0.99
     k_al: Annotated[float | None, "least Alignment Level; none: 7 for 12 blocks, in proportion for others"] = None
     side_px: Annotated[
@@ -25,9 +27,10 @@ class AuditConfig:
     ] = None
     gallery: Annotated[int, "pairs shown of each range"] = 6
     tile_px: Annotated[int, "side of a view in the galleries, px"] = 96
-    seed: Annotated[int, "seed of the galleries' draws"] = 0
+    seed: Annotated[int, "seed of the galleries' samples"] = 0
 
     def __post_init__(self) -> None:
+        encoder_card(self.encoder)
         check_within(1, 10**7, images=self.images)
         check_within(1, 10_000, rounds=self.rounds)
         check_within(0, 1, k_sc=self.k_sc, duplicate_iou=self.duplicate_iou, duplicate_colour=self.duplicate_colour)

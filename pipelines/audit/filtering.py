@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from viewkit.pipelines.views.select import vs2fi_survivors
+from viewkit.pipelines.pairs.select import vs2fi_survivors
 
 GAMMAS = (1 / 512, 1 / 256, 1 / 128, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)
 SHOWN = ("surviving", "above_both", "below_k_sc", "below_k_al", "relaxed")

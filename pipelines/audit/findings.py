@@ -19,10 +19,10 @@ from viewkit.pipelines.audit.grid import (
 )
 from viewkit.pipelines.audit.measures import Measures
 from viewkit.pipelines.audit.truth import Question, ask
-from viewkit.pipelines.training.selection import SHARE_OF_BLOCKS
+from viewkit.pipelines.pairs.column import ScoredPairs
+from viewkit.pipelines.pairs.vs2fi import SHARE_OF_BLOCKS
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.scores import rescore
-from viewkit.pipelines.vs2fi.stored_pairs import ScoredPairs
 
 HIGH_LEVEL = {
     "classes": "Hellinger distance of the class probabilities of the classifier that was given",

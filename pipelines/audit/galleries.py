@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
 
-from viewkit.pipelines.audit.viewers import BLACK, WHITE
-from viewkit.pipelines.views.render import render
+from viewkit.pipelines.encoders.encoder import UNIT_STD, ZERO_MEAN
+from viewkit.pipelines.pairs.column import ScoredPairs
+from viewkit.pipelines.pairs.samples import load_image
+from viewkit.pipelines.views.render.render import render
 from viewkit.pipelines.views.sheet import GAP
-from viewkit.pipelines.vs2fi.candidates import load_image
-from viewkit.pipelines.vs2fi.stored_pairs import ScoredPairs
 from viewkit.shards.column import Column
 
 Place = tuple[int, int, int]
@@ -44,8 +44,8 @@ def render_pairs(
             column = generated if kind and generated is not None else images
             sources.append(load_image(column.fields(column.place_of[key]), "cpu"))
         recipes = sample.recipes[row, round_, views]
-        looks = render(sources, recipes, torch.arange(2), side_px=tile_px, mean=BLACK, std=WHITE)
-        pixels = (looks.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).numpy()
+        rendered = render(sources, recipes, torch.arange(2), side_px=tile_px, mean=ZERO_MEAN, std=UNIT_STD)
+        pixels = (rendered.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).numpy()
         gap = np.full((tile_px, GAP, 3), 255, dtype=np.uint8)
         pictures.append(np.concatenate([pixels[0], gap, pixels[1]], axis=1))
     return pictures

@@ -18,13 +18,13 @@ from viewkit.pipelines.audit.objects import (
     shown_sets,
     shown_shares,
 )
-from viewkit.pipelines.audit.viewers import BLACK, WHITE, Viewer
-from viewkit.pipelines.stage import Progress
+from viewkit.pipelines.encoders.encoder import UNIT_STD, ZERO_MEAN, FeatureExtractor
+from viewkit.pipelines.engine.contract import Progress
+from viewkit.pipelines.pairs.column import ScoredPairs
+from viewkit.pipelines.pairs.samples import load_image
 from viewkit.pipelines.views.boxes import overlap
 from viewkit.pipelines.views.recipe import BOX, pixel_boxes
-from viewkit.pipelines.views.render import render
-from viewkit.pipelines.vs2fi.candidates import load_image
-from viewkit.pipelines.vs2fi.stored_pairs import ScoredPairs
+from viewkit.pipelines.views.render.render import render
 from viewkit.shards.column import Column
 from viewkit.shards.errors import DataError
 
@@ -58,8 +58,8 @@ def measure_pairs(
     images: Column,
     generated: Column | None,
     *,
-    encoder: Viewer,
-    classifier: Viewer | None,
+    encoder: FeatureExtractor,
+    classifier: FeatureExtractor | None,
     side_px: int,
     visible_share: float,
     device: str,
@@ -93,15 +93,26 @@ def measure_pairs(
                 of = values.reshape(*shape, -1)
                 return of[:, first], of[:, second]
 
-            looks = render(pixels, flat, index, side_px=side_px, mean=BLACK, std=WHITE).clamp(0, 1)
-            histograms = lab_histograms(looks.permute(0, 2, 3, 1).cpu().numpy())
+            plain = render(pixels, flat, index, side_px=side_px, mean=ZERO_MEAN, std=UNIT_STD).clamp(0, 1)
+            histograms = lab_histograms(plain.permute(0, 2, 3, 1).cpu().numpy())
             found.colour[rows, round_] = hellinger(*pairwise(histograms))
-            found.features[rows, round_] = cosine(*pairwise(encoder.look(pixels, flat, index)))
+            found.features[rows, round_] = cosine(*pairwise(features_of(encoder, pixels, flat, index)))
             if classifier is not None and found.classes is not None:
-                found.classes[rows, round_] = hellinger(*pairwise(classifier.look(pixels, flat, index)))
+                found.classes[rows, round_] = hellinger(*pairwise(features_of(classifier, pixels, flat, index)))
         for row, key, each, image in zip(range(rows.start, rows.stop), keys, fields, pixels, strict=False):
             _compare_objects(found, sample, row, key, each, image, visible_share)
         progress.advance(len(keys))
+    return found
+
+
+def features_of(
+    network: FeatureExtractor,
+    images: Sequence[Tensor],
+    recipes: Float32[np.ndarray, "m p"],
+    index: Int64[np.ndarray, " m"],
+) -> Float32[np.ndarray, "m d"]:
+    """Features of the views of these recipes, rendered as the network takes them."""
+    found: np.ndarray = network.features(network.render(images, recipes, index)).cpu().numpy()
     return found
 
 

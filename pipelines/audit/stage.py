@@ -13,16 +13,17 @@ from viewkit.pipelines.audit.grid import selected_cells
 from viewkit.pipelines.audit.measures import measure_pairs
 from viewkit.pipelines.audit.plots import plot_grid, plot_roc, plot_sensitivity
 from viewkit.pipelines.audit.tables import audit_tables
-from viewkit.pipelines.audit.viewers import load_viewer
-from viewkit.pipelines.stage import FitStage, Run
+from viewkit.pipelines.encoders.names import encoder_reads
+from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder, refuse_unused_folder
+from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.pairs.column import ScoredPairs, read_pairs
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.matching import require_same
-from viewkit.pipelines.vs2fi.stored_pairs import ScoredPairs, read_pairs
 from viewkit.shards.codecs import encode_json
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
-from viewkit.shards.files import write_whole
+from viewkit.shards.files import write_atomic
 
 RESULT = "audit.json"
 GRID, SENSITIVITY, ROC = "grid.png", "sensitivity.png", "roc.png"
@@ -31,9 +32,10 @@ PICTURES = (GRID, SENSITIVITY, ROC, CONSISTENCY_GALLERY, LEVEL_GALLERY)
 
 
 class AuditStage(FitStage[AuditConfig]):
-    """column: the pairs to look at, e.g. ``pairs_rescored``. classifier: a folder or file of a timm classifier.
+    """column: the pairs to measure, e.g. ``pairs_rescored``. classifier: a folder or file of a timm classifier.
 
-    encoder: whose features are one of the naive rules, ``estimator`` or ``runs/NAME``.
+    weights, encoder_weights: files of the encoder, as `open_encoder` has them.
+
     Memory: the indicators of the sampled rows, and one batch of images with one round of their views.
     """
 
@@ -47,19 +49,30 @@ class AuditStage(FitStage[AuditConfig]):
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", *PICTURES)
     replaces: ClassVar[bool] = True
 
-    def __init__(self, column: str = "pairs", classifier: Path | None = None, encoder: str = "estimator") -> None:
-        if encoder != "estimator" and not (encoder.startswith("runs/") and Path(encoder).name == encoder[5:]):
-            raise ConfigError(f"audit: encoder is '{encoder}'; it must be 'estimator' or 'runs/NAME'")
+    def __init__(
+        self,
+        column: str = "pairs",
+        classifier: Path | None = None,
+        weights: Path | None = None,
+        encoder_weights: Path | None = None,
+    ) -> None:
         if not column or Path(column).name != column:
             raise ConfigError(f"audit: column is '{column}'; it must be the name of a column of pairs")
-        self.column, self.classifier, self.encoder = column, classifier, encoder
+        self.column, self.classifier = column, classifier
+        self.weights, self.encoder_weights = weights, encoder_weights
 
     def reads(self, config: AuditConfig) -> tuple[str, ...]:
-        return ("images", self.column, "histograms", self.encoder)
+        return ("images", self.column, "histograms", *encoder_reads(config.encoder))
+
+    def check(self, config: AuditConfig) -> None:
+        refuse_unused_folder(config.encoder, self.weights)
 
     def inputs(self, config: AuditConfig, dataset: Dataset) -> Mapping[str, str]:
-        """Also the generated images that the pairs were cut from, and the classifier."""
-        digests = dict(super().inputs(config, dataset))
+        """Also the generated images that pairs were cropped from, and the files of encoder and classifier."""
+        digests = {
+            **super().inputs(config, dataset),
+            **encoder_inputs(config.encoder, self.weights, self.encoder_weights),
+        }
         if reads_generated(dataset, self.column):
             digests["genview"] = dataset.input_digest("genview", for_stage=self.name)
         if self.classifier is None and config.classifier_arch is not None:
@@ -79,6 +92,13 @@ class AuditStage(FitStage[AuditConfig]):
         classifier = None
         if self.classifier is not None:
             classifier = ClassifierFiles(self.classifier, config.classifier_arch).load(run.device)
+        encoder = open_encoder(
+            config.encoder,
+            dataset,
+            weights=self.weights,
+            encoder_weights=self.encoder_weights,
+            device=run.device,
+        )
         sample = read_pairs(pairs, config.images, config.rounds)
         made_with = pairs.identity.inputs.get("estimator", histograms.estimator)
         ours = {"estimator": made_with, "num_exits": sample.num_exits}
@@ -94,19 +114,19 @@ class AuditStage(FitStage[AuditConfig]):
             sample,
             images,
             generated,
-            encoder=load_viewer(dataset, self.encoder, run.device),
+            encoder=encoder,
             classifier=classifier,
             side_px=config.side_px or sample.side_px,
             visible_share=config.visible_share,
             device=run.device,
             progress=run.progress,
         )
-        findings = find(config, sample, measures, histograms, gamma, self.encoder)
+        findings = find(config, sample, measures, histograms, gamma, config.encoder)
         self._plots(config, run, findings)
         self._galleries(config, run, sample, findings, images, generated)
-        numbers = {"column": self.column, "encoder": self.encoder, **findings.numbers()}
+        numbers = {"column": self.column, "encoder": config.encoder, **findings.numbers()}
         tables = [asdict(table) for table in audit_tables(numbers)]
-        write_whole(run.folder / RESULT, encode_json({**numbers, "tables": tables}))
+        write_atomic(run.folder / RESULT, encode_json({**numbers, "tables": tables}))
         return shown_numbers(numbers)
 
     def _plots(self, config: AuditConfig, run: Run, findings: Findings) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int64
 from viewkit.pipelines.audit.measures import Measures
 from viewkit.pipelines.audit.objects import SETS
 from viewkit.pipelines.audit.ranking import flag_highest, roc_area, roc_error
-from viewkit.pipelines.vs2fi.stored_pairs import ScoredPairs
+from viewkit.pipelines.pairs.column import ScoredPairs
 
 DUPLICATES = "near_duplicate"
 GROUPS = 20

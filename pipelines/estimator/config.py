@@ -1,18 +1,18 @@
 """Options of `viewkit estimator`."""
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated, ClassVar, Literal
 
-from viewkit.pipelines.training.duration import check_duration
-from viewkit.pipelines.training.ranges import check_above_zero, check_at_least, check_within
-from viewkit.pipelines.training.running import RunningOptions
+from viewkit.pipelines.engine.ranges import check_above_zero, check_within
+from viewkit.pipelines.models.architectures import Init
+from viewkit.pipelines.training.options import TrainingOptions, TrainingSettings
 from viewkit.shards.errors import ConfigError
 
 PresetName = Literal["pico-32", "tiny-64", "small-96", "vit-s16-224"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Preset:
     """What a preset decides, and what `EstimatorConfig` may override one by one."""
 
     arch: str
@@ -29,22 +29,22 @@ class Settings:
     dim: int
 
 
-PRESETS: dict[PresetName, Settings] = {
+PRESETS: dict[PresetName, Preset] = {
     # Small sets on a CPU: minutes for a few thousand images.
-    "pico-32": Settings(
+    "pico-32": Preset(
         arch="vit_pico_patch8", side_px=32, policy="moco_v3_vit", epochs=30, warmup_epochs=3.0, batch_size=128, lr=2e-3,
         weight_decay=0.1, tau=0.2, momentum=0.99, hidden=512, dim=128,
     ),
-    "tiny-64": Settings(
+    "tiny-64": Preset(
         arch="vit_tiny_patch8", side_px=64, policy="moco_v3_vit", epochs=100, warmup_epochs=10.0, batch_size=256,
         lr=1e-3, weight_decay=0.1, tau=0.2, momentum=0.99, hidden=1024, dim=128,
     ),
-    "small-96": Settings(
+    "small-96": Preset(
         arch="vit_small_patch8", side_px=96, policy="moco_v3_vit", epochs=200, warmup_epochs=20.0, batch_size=512,
         lr=5e-4, weight_decay=0.1, tau=0.2, momentum=0.99, hidden=2048, dim=256,
     ),
     # The paper's: MoCo v3's own numbers for ViT-S/16 (Chen et al. 2021; batch 4096 there, by accumulation in VS-2FI).
-    "vit-s16-224": Settings(
+    "vit-s16-224": Preset(
         arch="vit_small_patch16_224", side_px=224, policy="moco_v3_vit", epochs=300, warmup_epochs=40.0,
         batch_size=1024, lr=1.5e-4, weight_decay=0.1, tau=0.2, momentum=0.99, hidden=4096, dim=256,
     ),
@@ -52,18 +52,20 @@ PRESETS: dict[PresetName, Settings] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class EstimatorConfig(RunningOptions):
+class EstimatorConfig(TrainingOptions):
     """Train the estimator: MoCo v3 with an early exit on every block (VS-2FI, eq. 1 and 4)."""
+
+    GROUP: ClassVar[str] = "Training"
+    MAIN: ClassVar[tuple[str, ...]] = ("preset", "arch", "side_px", "policy", "epochs", "batch_size", "lr")
 
     preset: Annotated[PresetName, "values of every option below that is not given"] = "tiny-64"
     arch: Annotated[str | None, "a ViT or ResNet of timm, or one of viewkit's small ones"] = None
-    start: Annotated[
-        Literal["moco_v3", "timm"],
-        "how a ViT begins: fixed sine-cosine positions, frozen patches and weights as in MoCo v3, or as timm makes it",
+    init: Annotated[
+        Init,
+        "initialisation of a ViT: MoCo v3's weights with fixed sine-cosine positions and a frozen patch projection, or "
+        "timm's",
     ] = "moco_v3"
-    num_heads: Annotated[int | None, "attention heads of a ViT, where the architecture's own number is not wanted"] = (
-        None
-    )
+    num_heads: Annotated[int | None, "attention heads of a ViT, in place of the architecture's own number"] = None
     side_px: Annotated[int | None, "side of the views"] = None
     policy: Annotated[str | None, "augmentations: a policy's name, or a TOML file"] = None
     epochs: Annotated[int | None, "passes over the images"] = None
@@ -76,24 +78,31 @@ class EstimatorConfig(RunningOptions):
     momentum: Annotated[float | None, "first momentum of the momentum encoder; rises to 1"] = None
     hidden: Annotated[int | None, "hidden width of projector and predictor"] = None
     dim: Annotated[int | None, "width of the embeddings, of the top and of every exit"] = None
-    seed: Annotated[int, "seed of every draw"] = 0
+    seed: Annotated[int, "seed of all random numbers"] = 0
 
     def __post_init__(self) -> None:
-        if self.preset not in PRESETS:
-            raise ConfigError(f"preset is '{self.preset}'; it must be one of {', '.join(PRESETS)}")
-        for name, value in asdict(PRESETS[self.preset]).items():
-            if getattr(self, name) is None:  # the identity holds what was used, not "the preset's"
-                object.__setattr__(self, name, value)
-        s = self.settings
-        check_duration(epochs=s.epochs, steps=self.steps, warmup_epochs=s.warmup_epochs, batch_size=s.batch_size)
-        check_within(1, 65_536, side_px=s.side_px, hidden=s.hidden, dim=s.dim, num_heads=self.num_heads)
-        check_above_zero(lr=s.lr, tau=s.tau)
-        check_at_least(0, weight_decay=s.weight_decay)
-        self.check_running()
-        check_within(0, 1, momentum=s.momentum)
-        check_within(0, 2**63 - 1, seed=self.seed)
+        resolve(self)  # an impossible config is refused at once
 
-    @property
-    def settings(self) -> Settings:
-        """The resolved values."""
-        return Settings(**{name: getattr(self, name) for name in Settings.__dataclass_fields__})
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatorSettings(Preset, TrainingSettings):
+    """What the estimator is trained with: every value known."""
+
+    preset: str
+
+    def check(self) -> None:
+        super().check()
+        check_within(1, 65_536, hidden=self.hidden, dim=self.dim)
+        check_above_zero(tau=self.tau)
+        check_within(0, 1, momentum=self.momentum)
+
+
+def resolve(config: EstimatorConfig) -> EstimatorSettings:
+    """Every value of the training, given or the preset's; a pure function. `ConfigError` for what cannot be."""
+    if config.preset not in PRESETS:
+        raise ConfigError(f"preset is '{config.preset}'; it must be one of {', '.join(PRESETS)}")
+    values = {field.name: getattr(config, field.name) for field in fields(EstimatorSettings)}
+    preset = asdict(PRESETS[config.preset])
+    settings = EstimatorSettings(**{**values, **{name: preset[name] for name in preset if values[name] is None}})
+    settings.check()
+    return settings

@@ -6,14 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from viewkit.pipelines.losses.exit_info_nce import exit_info_nce
-from viewkit.pipelines.losses.info_nce import symmetric_info_nce
-from viewkit.pipelines.models.backbone import Backbone
+from viewkit.pipelines.losses.info_nce import exit_info_nce, symmetric_info_nce
+from viewkit.pipelines.models.backbone import Backbone, Encoded
 from viewkit.pipelines.models.estimator import EstimatorNetwork
 from viewkit.pipelines.models.heads import moco_v3_predictor
 from viewkit.pipelines.models.initial import seeded_weights
 from viewkit.pipelines.models.momentum import momentum_copy, move_towards
-from viewkit.pipelines.training.framework import Encoded, Framework, Outputs
+from viewkit.pipelines.training.framework import Framework, Outputs
 from viewkit.pipelines.training.schedules import cosine_momentum
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from viewkit.pipelines.training.ranges import check_above_zero
+from viewkit.pipelines.encoders.names import ENCODER_HELP, encoder_card
+from viewkit.pipelines.engine.ranges import check_above_zero
 from viewkit.shards.errors import ConfigError
 
 PROBES = ("knn", "linear", "sgd", "augmented", "moco_v3", "semi", "finetune")
@@ -14,6 +15,8 @@ PROBES = ("knn", "linear", "sgd", "augmented", "moco_v3", "semi", "finetune")
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig:
     """Measure an encoder on labelled images: probes of the frozen encoder, or fine-tuning, beside two baselines."""
+
+    MAIN: ClassVar[tuple[str, ...]] = ("probes", "k", "shares", "tune_epochs", "baselines")
 
     probes: Annotated[str, f"what is measured, separated by commas: any of {', '.join(PROBES)}"] = "knn,linear"
     k: Annotated[str, "knn: numbers of neighbours, separated by commas"] = "20,200"
@@ -33,13 +36,16 @@ class EvaluateConfig:
     tune_lr: Annotated[float | None, "semi, finetune: the encoder's learning rate (default: its kind's)"] = None
     tune_head_lr: Annotated[float | None, "semi, finetune: the classifier's learning rate (default: its kind's)"] = None
     seeds: Annotated[
-        int, "repetitions of every probe that draws (all but knn and linear); more than 1 give a spread"
+        int, "repetitions of every probe with randomness (all but knn and linear); more than 1 give a spread"
     ] = 1
     baselines: Annotated[bool, "also measure raw pixels and the same encoder untrained"] = True
+    encoder: Annotated[str | None, f"another frozen encoder to measure beside the run's: {ENCODER_HELP}"] = None
     pixels_px: Annotated[int, "side of the pixel baseline's images, px"] = 16
     seed: Annotated[int, "seed of every draw"] = 0
 
     def __post_init__(self) -> None:
+        if self.encoder is not None:
+            encoder_card(self.encoder)
         self.chosen()
         self.neighbours()
         self.rates_tried()

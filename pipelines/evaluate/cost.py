@@ -3,8 +3,9 @@
 import time
 from itertools import islice
 
+from viewkit.pipelines.encoders.encoder import FeatureExtractor
 from viewkit.pipelines.evaluate.config import EvaluateConfig
-from viewkit.pipelines.evaluate.features import FrozenEncoder, extract_features
+from viewkit.pipelines.evaluate.features import extract_features
 from viewkit.pipelines.evaluate.labelled import Labelled
 
 TRAINED = 3
@@ -14,7 +15,7 @@ TIMED = 64
 
 
 def count_passes(config: EvaluateConfig, num_train: int, num_test: int) -> int:
-    """Images that one encoder looks at, those that it learns from counted `TRAINED` times."""
+    """Images that one encoder encodes, those that it learns from counted `TRAINED` times."""
     tuned = {"finetune": [num_train], "semi": [max(1, round(share * num_train)) for share in config.shares_taken()]}
     passes = num_train + num_test
     for probe in config.chosen():
@@ -25,8 +26,8 @@ def count_passes(config: EvaluateConfig, num_train: int, num_test: int) -> int:
     return passes
 
 
-def time_pass(images: Labelled, encoder: FrozenEncoder, device: str) -> float:
-    """Seconds an image takes: read, decoded, rendered and embedded; measured on a few images after a first batch."""
+def time_pass(images: Labelled, encoder: FeatureExtractor, device: str) -> float:
+    """Seconds per image, to read, decode, render and encode it; measured on a few images after a first batch."""
     samples = list(islice(images.samples(), TIMED))
     extract_features(samples, {"encoder": encoder}, pixels_px=None, device=device)
     started = time.perf_counter()

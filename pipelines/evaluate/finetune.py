@@ -16,8 +16,8 @@ from viewkit.shards.errors import DataError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Rates are taken as they are, whatever the batch; they fall along half a cosine, epoch by epoch."""
+class TuneSettings:
+    """Learning rates are taken as they are, whatever the batch; they fall along half a cosine, epoch by epoch."""
 
     optimiser: Literal["sgd", "adamw"]
     lr: float
@@ -25,11 +25,11 @@ class Recipe:
     weight_decay: float
 
 
-RECIPES: dict[Literal["vit", "resnet"], Recipe] = {
+PUBLISHED: dict[Literal["vit", "resnet"], TuneSettings] = {
     # The released recipe of Barlow Twins (Zbontar et al. 2021) for 1 %: 20 epochs, batch 256, momentum 0.9.
-    "resnet": Recipe(optimiser="sgd", lr=0.002, head_lr=0.5, weight_decay=0.0),
+    "resnet": TuneSettings(optimiser="sgd", lr=0.002, head_lr=0.5, weight_decay=0.0),
     # Encoder: HVS (Ferreira et al. 2025), table 10: 5e-5 for three of five datasets. The classifier's rate is ours.
-    "vit": Recipe(optimiser="adamw", lr=5e-5, head_lr=1e-3, weight_decay=0.05),
+    "vit": TuneSettings(optimiser="adamw", lr=5e-5, head_lr=1e-3, weight_decay=0.05),
 }
 
 
@@ -38,7 +38,7 @@ def finetune(
     epochs_of: Callable[[int], Iterator[Batch]],
     first: Float[Tensor, "c d"],
     *,
-    recipe: Recipe,
+    settings: TuneSettings,
     epochs: int,
     advance: Callable[[int], None] = lambda count: None,
 ) -> nn.Module:
@@ -53,7 +53,7 @@ def finetune(
         head.weight.copy_(first)
         head.bias.zero_()
     network = nn.Sequential(copy.deepcopy(encoder), head).train().requires_grad_(True)
-    optimiser = create(network[0], head, recipe)
+    optimiser = create(network[0], head, settings)
     for epoch in range(epochs):
         for group in optimiser.param_groups:
             group["lr"] = group["peak"] * cosine(epoch, epochs)
@@ -66,18 +66,18 @@ def finetune(
         if not loss.isfinite():
             raise DataError(
                 f"evaluate: fine-tuning has diverged in epoch {epoch + 1} (loss {float(loss.detach())}) at learning "
-                f"rates {recipe.lr:g} and {recipe.head_lr:g}; lower --tune-lr or --tune-head-lr"
+                f"rates {settings.lr:g} and {settings.head_lr:g}; lower --tune-lr or --tune-head-lr"
             )
         advance(1)
     return network.eval().requires_grad_(False)
 
 
-def create(encoder: nn.Module, head: nn.Module, recipe: Recipe) -> Optimizer:
+def create(encoder: nn.Module, head: nn.Module, settings: TuneSettings) -> Optimizer:
     """The optimiser; `peak` of a group is its learning rate in the first epoch."""
     groups = [
-        {"params": list(encoder.parameters()), "peak": recipe.lr},
-        {"params": list(head.parameters()), "peak": recipe.head_lr},
+        {"params": list(encoder.parameters()), "peak": settings.lr},
+        {"params": list(head.parameters()), "peak": settings.head_lr},
     ]
-    if recipe.optimiser == "sgd":
-        return torch.optim.SGD(groups, lr=recipe.lr, momentum=0.9, weight_decay=recipe.weight_decay)
-    return torch.optim.AdamW(groups, lr=recipe.lr, weight_decay=recipe.weight_decay)
+    if settings.optimiser == "sgd":
+        return torch.optim.SGD(groups, lr=settings.lr, momentum=0.9, weight_decay=settings.weight_decay)
+    return torch.optim.AdamW(groups, lr=settings.lr, weight_decay=settings.weight_decay)

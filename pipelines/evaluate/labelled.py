@@ -1,18 +1,23 @@
-"""Labelled images of a dataset: their classes, and their pixels in batches."""
+"""Labelled images of a dataset: their classes, their pixels, and parts with the same share of every class.
 
-from collections.abc import Iterator
+A part is decided by the hashes of the keys alone, so it depends neither on a seed nor on the order or sharding of the
+rows, and never on test images.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
-from viewkit.pipelines.training.samples import Sample, SampleReader
+from viewkit.pipelines.engine.seeds import smallest
+from viewkit.pipelines.pairs.samples import Sample, SampleReader
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 
 LABEL_HELP = "pack it with labels, e.g. 'viewkit pack SOURCE DATASET --labels folders' (a folder for every class)"
-MOST_DIGITS = 9
+MAX_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ def read_labelled(dataset: Dataset, role: str) -> Labelled:
     for shard in range(column.num_shards):
         for row in column.rows(shard):
             raw = row.fields["cls"].strip()
-            if not raw.isdigit() or len(raw) > MOST_DIGITS:
+            if not raw.isdigit() or len(raw) > MAX_DIGITS:
                 raise DataError(
                     f"evaluate: the {role} dataset {dataset.path}: the label of '{row.key}' is {raw[:20]!r} and must "
                     f"be a class number; {LABEL_HELP}"
@@ -90,3 +95,23 @@ def same_classes(train: Labelled, test: Labelled) -> list[int]:
             f"classes at least; {LABEL_HELP}"
         )
     return sorted(ours)
+
+
+def hold_out(keys: Sequence[str], labels: Int[np.ndarray, " n"], share: float) -> Bool[np.ndarray, " n"]:
+    """A mask of rows that choose a setting: `share` of every class, rounded, of a class of two or more at least one
+    and never all."""
+    return _part(keys, labels, share, leave=1)
+
+
+def labelled_part(keys: Sequence[str], labels: Int[np.ndarray, " n"], share: float) -> Bool[np.ndarray, " n"]:
+    """A mask of the rows whose labels a semi-supervised probe may see: `share` of every class, at least one row."""
+    return _part(keys, labels, share, leave=0)
+
+
+def _part(keys: Sequence[str], labels: Int[np.ndarray, " n"], share: float, leave: int) -> Bool[np.ndarray, " n"]:
+    chosen = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        place = {keys[row]: row for row in map(int, np.flatnonzero(labels == label))}
+        wanted = min(max(1, round(share * len(place))), len(place) - leave)
+        chosen[[place[key] for key in smallest(place, wanted)]] = True
+    return chosen

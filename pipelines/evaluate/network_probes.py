@@ -1,4 +1,4 @@
-"""Probes that look at augmented views and so need the network itself: linear ones behind it, and fine-tuning it."""
+"""Probes on augmented views, which need the network itself: linear ones behind it, and fine-tuning it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from viewkit.pipelines.encoders.backbones import BackboneEncoder
+from viewkit.pipelines.encoders.encoder import FeatureExtractor
+from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.evaluate.accuracy import measure_accuracy, over_seeds
+from viewkit.pipelines.evaluate.augmented import ViewSource
 from viewkit.pipelines.evaluate.config import EvaluateConfig
-from viewkit.pipelines.evaluate.features import FrozenEncoder, extract_features
-from viewkit.pipelines.evaluate.finetune import RECIPES, Recipe, finetune
-from viewkit.pipelines.evaluate.labelled import Labelled
-from viewkit.pipelines.evaluate.split import labelled_part
+from viewkit.pipelines.evaluate.features import extract_features
+from viewkit.pipelines.evaluate.finetune import PUBLISHED, TuneSettings, finetune
+from viewkit.pipelines.evaluate.labelled import Labelled, labelled_part
 from viewkit.pipelines.evaluate.sweep import Batch, draw_weights, sweep_rates
-from viewkit.pipelines.evaluate.views import ViewSource
-from viewkit.pipelines.stage import Run
-from viewkit.pipelines.training.samples import SampleReader
+from viewkit.pipelines.pairs.samples import SampleReader
 
 MOCO_V3_RATES: dict[Literal["vit", "resnet"], float] = {"resnet": 0.1, "vit": 3.0}
 """At 256 images a batch: the reference commands of MoCo v3's repository (CONFIG.md)."""
@@ -45,10 +46,9 @@ class Data:
 
 @dataclass(frozen=True)
 class NetworkProbes:
-    """One encoder and everything its probes need. kind: of the backbone; train, test: its features of centre crops."""
+    """One encoder and everything its probes need. train, test: its features of centre crops."""
 
-    encoder: FrozenEncoder
-    kind: Literal["vit", "resnet"]
+    encoder: BackboneEncoder
     train: Float[Tensor, "m d"]
     test: Float[Tensor, "n d"]
     data: Data
@@ -61,7 +61,7 @@ class NetworkProbes:
         if probe == "augmented":
             return [self.linear(probe, self.config.rates_tried())]
         if probe == "moco_v3":
-            return [self.linear(probe, (MOCO_V3_RATES[self.kind],))]
+            return [self.linear(probe, (MOCO_V3_RATES[self.encoder.model.kind],))]
         if probe == "finetune":
             return [self.tuned(probe, everything)]
         if probe != "semi":
@@ -105,19 +105,19 @@ class NetworkProbes:
     def tuned(self, name: str, rows: Int[np.ndarray, " k"]) -> dict[str, Any]:
         """The whole network fine-tuned on `rows` of train, measured on centre crops of the test images."""
         config, encoder = self.config, self.encoder
-        recipe = chosen_recipe(self.kind, config)
+        settings = tune_settings(encoder.model.kind, config)
         self.run.progress.start(f"evaluate {name}", config.seeds * config.tune_epochs, "epochs")
         measured = []
         for seed in range(config.seeds):
             network = finetune(
-                encoder.module,
+                encoder.model,
                 self.source(name, seed, rows, config.tune_batch_size).epoch,
                 self.first(name, seed),
-                recipe=recipe,
+                settings=settings,
                 epochs=config.tune_epochs,
                 advance=self.run.progress.advance,
             )
-            scorer = FrozenEncoder(network, encoder.side_px, encoder.mean, encoder.std)
+            scorer = FeatureExtractor(network, encoder.side_px, encoder.mean, encoder.std, self.run.device)
             scores = extract_features(
                 self.data.test.samples(), {"scores": scorer}, pixels_px=None, device=self.run.device
             )["scores"]
@@ -147,19 +147,17 @@ class EmbeddedEpochs:
     """The batches of a `ViewSource` as features of a frozen encoder, in evaluation mode."""
 
     source: ViewSource
-    encoder: FrozenEncoder
+    encoder: FeatureExtractor
 
-    @torch.no_grad()
     def __call__(self, number: int) -> Iterator[Batch]:
         for views, labels, rows in self.source.epoch(number):
-            features: Tensor = self.encoder.module(views)
-            yield features.float(), labels, rows
+            yield self.encoder.features(views), labels, rows
 
 
-def chosen_recipe(kind: Literal["vit", "resnet"], config: EvaluateConfig) -> Recipe:
-    """The recipe of the backbone's kind with the config's own rates."""
-    base = RECIPES[kind]
-    return Recipe(
+def tune_settings(kind: Literal["vit", "resnet"], config: EvaluateConfig) -> TuneSettings:
+    """What is published for the backbone's kind, with the config's own rates."""
+    base = PUBLISHED[kind]
+    return TuneSettings(
         optimiser=base.optimiser,
         lr=base.lr if config.tune_lr is None else config.tune_lr,
         head_lr=base.head_lr if config.tune_head_lr is None else config.tune_head_lr,

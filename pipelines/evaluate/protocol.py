@@ -8,7 +8,7 @@ from jaxtyping import Int
 from viewkit.pipelines.evaluate.config import EvaluateConfig
 from viewkit.pipelines.evaluate.features import RESIZE
 from viewkit.pipelines.evaluate.linear import STRENGTHS
-from viewkit.pipelines.evaluate.network_probes import MOCO_V3_RATES, chosen_recipe
+from viewkit.pipelines.evaluate.network_probes import MOCO_V3_RATES, tune_settings
 
 CROPPED = "random crops of 8 ... 100 % of the area and flips, new in every epoch"
 
@@ -33,12 +33,12 @@ def describe_protocol(config: EvaluateConfig, side_px: int, kind: Literal["vit",
     rates = ", ".join(f"{rate:g}" for rate in config.rates_tried())
     swept = (
         f"one classifier a learning rate ({rates} at 256 images a batch, cosine), all in one pass; the rate is chosen "
-        f"on {split}; the classifier reported has its twin's rate and learnt from all training images"
+        f"on {split}; the classifier reported is trained with that rate on all training images"
     )
-    recipe = chosen_recipe(kind, config)
+    tuning = tune_settings(kind, config)
     tuned = (
-        f"the whole network, {recipe.optimiser}, learning rate {recipe.lr:g} (classifier {recipe.head_lr:g}, cosine), "
-        f"weight decay {recipe.weight_decay:g}, {config.tune_epochs} epochs, batches of at most "
+        f"the whole network, {tuning.optimiser}, learning rate {tuning.lr:g} (classifier {tuning.head_lr:g}, cosine), "
+        f"weight decay {tuning.weight_decay:g}, {config.tune_epochs} epochs, batches of at most "
         f"{config.tune_batch_size}; {CROPPED}"
     )
     shares = ", ".join(f"{share:.3g}" for share in config.shares_taken())
@@ -66,4 +66,6 @@ def describe_protocol(config: EvaluateConfig, side_px: int, kind: Literal["vit",
     if config.baselines:
         said["pixels"] = f"{RESIZE}, to {config.pixels_px} px, less the mean training image: no encoder"
         said["untrained"] = "the run's encoder with the weights it began with, the same probes"
+    if config.encoder is not None:
+        said[config.encoder] = "another frozen encoder, not fine-tuned unless viewkit trained it; the same probes"
     return said

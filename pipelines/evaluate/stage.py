@@ -8,22 +8,24 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from viewkit.pipelines.encoders.backbones import BackboneEncoder
+from viewkit.pipelines.encoders.encoder import Encoder
+from viewkit.pipelines.encoders.names import encoder_reads
+from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder, refuse_unused_folder
+from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.evaluate.config import EvaluateConfig
 from viewkit.pipelines.evaluate.cost import count_passes, time_pass
-from viewkit.pipelines.evaluate.features import FrozenEncoder, extract_features
-from viewkit.pipelines.evaluate.labelled import Labelled, find_labelled, read_labelled, same_classes
+from viewkit.pipelines.evaluate.features import extract_features
+from viewkit.pipelines.evaluate.labelled import Labelled, find_labelled, hold_out, read_labelled, same_classes
 from viewkit.pipelines.evaluate.network_probes import Data, NetworkProbes
 from viewkit.pipelines.evaluate.probes import FeatureProbes
 from viewkit.pipelines.evaluate.protocol import describe_data, describe_protocol
-from viewkit.pipelines.evaluate.split import hold_out
-from viewkit.pipelines.models.backbone import Backbone
-from viewkit.pipelines.models.encoder import EncoderFacts, load_encoder
-from viewkit.pipelines.stage import FitStage, Run
-from viewkit.pipelines.training.samples import SampleReader
+from viewkit.pipelines.models.saved import EncoderFacts, load_encoder
+from viewkit.pipelines.pairs.samples import SampleReader
 from viewkit.shards.codecs import decode_json, encode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
-from viewkit.shards.files import make_folder, read_file, write_whole
+from viewkit.shards.files import make_folder, read_file, write_atomic
 
 RESULT = "eval.json"
 OF_THE_RUN = ("checkpoint", "tensorboard", "views")
@@ -36,7 +38,8 @@ class EvaluateStage(FitStage[EvaluateConfig]):
     """Probes of the run's encoder, trained on the dataset's images and tested on those of another dataset.
 
     run: a finished run, by its name or its folder DATASET/runs/NAME. test: path of the labelled test dataset. folder:
-    name of the result in the run's folder, so that a run can hold several evaluations.
+    name of the result in the run's folder, so that a run can hold several evaluations. weights, encoder_weights: files
+    of ``config.encoder``, as `open_encoder` has them.
     """
 
     name: ClassVar[str] = "evaluate"
@@ -47,7 +50,14 @@ class EvaluateStage(FitStage[EvaluateConfig]):
         "eval.json": "top-1, top-5 and mean-per-class accuracy of every probe asked for; of the run and baselines",
     }
 
-    def __init__(self, run: str, test: str, folder: str = "eval") -> None:
+    def __init__(
+        self,
+        run: str,
+        test: str,
+        folder: str = "eval",
+        weights: Path | None = None,
+        encoder_weights: Path | None = None,
+    ) -> None:
         place = Path(run)
         if place.name in ("", "..") or place.parent.name not in ("", "runs"):
             raise ConfigError(
@@ -58,18 +68,28 @@ class EvaluateStage(FitStage[EvaluateConfig]):
         if folder in OF_THE_RUN:
             raise ConfigError(f"evaluate: folder is {folder!r}, which belongs to the run itself; take another name")
         self.run, self.test, self.folder = place.name, test, folder
+        self.weights, self.encoder_weights = weights, encoder_weights
 
     @property
     def writes(self) -> str:
         return f"runs/{self.run}/{self.folder}"
 
     def reads(self, config: EvaluateConfig) -> tuple[str, ...]:
-        return ("images", f"runs/{self.run}")
+        other = () if config.encoder is None else encoder_reads(config.encoder)
+        return tuple(dict.fromkeys(("images", f"runs/{self.run}", *other)))
+
+    def check(self, config: EvaluateConfig) -> None:
+        if config.encoder is not None:
+            refuse_unused_folder(config.encoder, self.weights)
+        elif self.weights is not None or self.encoder_weights is not None:
+            raise ConfigError("evaluate: --weights and --encoder-weights are given and no encoder; add --encoder")
 
     def inputs(self, config: EvaluateConfig, dataset: Dataset) -> Mapping[str, str]:
         """Checks for labels too, so that a dataset without them is refused before the folder is claimed."""
         train, test = find_labelled(dataset, "train"), find_labelled(Dataset(self.test), "test")
         digests = {**super().inputs(config, dataset), "test images": test.digest}
+        if config.encoder is not None:
+            digests |= encoder_inputs(config.encoder, self.weights, self.encoder_weights)
         if train.digest == test.digest:
             raise DataError(
                 f"evaluate: the test dataset {self.test} holds the very images of {dataset.path}, so every image would "
@@ -79,10 +99,7 @@ class EvaluateStage(FitStage[EvaluateConfig]):
 
     def fit(self, config: EvaluateConfig, run: Run) -> Mapping[str, Any]:
         data = read_data(run.dataset, Dataset(self.test), config)
-        backbone, facts = load_encoder(run.dataset.artifact(f"runs/{self.run}"))
-        encoders = {"encoder": freeze(backbone, facts, run.device)}
-        if config.baselines:
-            encoders["untrained"] = freeze(facts.fresh(), facts, run.device)
+        encoders, facts = self._encoders(config, run)
         pixels_px = config.pixels_px if config.baselines else None
 
         def embedded(part: Labelled) -> dict[str, Tensor]:
@@ -112,9 +129,10 @@ class EvaluateStage(FitStage[EvaluateConfig]):
             probes[name] = []
             for probe in config.chosen():
                 results = features.measure(probe)
-                if name in encoders:
-                    network = NetworkProbes(encoders[name], backbone.kind, train[name], test[name], data, config, run)
-                    results += once(run.folder / PARTS / f"{name}-{probe}.json", partial(network.measure, probe))
+                if isinstance(encoder := encoders.get(name), BackboneEncoder):
+                    network = NetworkProbes(encoder, train[name], test[name], data, config, run)
+                    part = run.folder / PARTS / f"{name.replace('/', '-')}-{probe}.json"
+                    results += once(part, partial(network.measure, probe))
                 for each in results:
                     run.progress.message(f"evaluate: {name}: {sentence(each)}")
                 probes[name] += results
@@ -123,24 +141,43 @@ class EvaluateStage(FitStage[EvaluateConfig]):
             "arch": facts.arch,
             "side_px": facts.side_px,
             "data": describe_data(data.train_labels, data.test_labels),
-            "protocol": describe_protocol(config, facts.side_px, backbone.kind),
+            "protocol": describe_protocol(config, facts.side_px, encoders["encoder"].model.kind),
             "probes": probes,
         }
-        write_whole(run.folder / RESULT, encode_json(result))
+        write_atomic(run.folder / RESULT, encode_json(result))
         return {f"{name} {probe['name']}": probe["top1"] for name, results in probes.items() for probe in results}
 
     def plan(self, config: EvaluateConfig, run: Run) -> Mapping[str, Any]:
         data = read_data(run.dataset, Dataset(self.test), config)
-        backbone, facts = load_encoder(run.dataset.artifact(f"runs/{self.run}"))
-        pass_s = time_pass(data.train, freeze(backbone, facts, run.device), run.device)
-        passes = count_passes(config, len(data.train_labels), len(data.test_labels))
-        encoders = 2 if config.baselines else 1
+        encoders, _ = self._encoders(config, run)
+        images = len(data.train_labels), len(data.test_labels)
+        own = sum(isinstance(encoder, BackboneEncoder) for encoder in encoders.values())
+        passes = own * count_passes(config, *images) + (len(encoders) - own) * sum(images)
+        pass_s = max(time_pass(data.train, encoder, run.device) for encoder in encoders.values())
         return {
             "train_images": len(data.train_labels),
             "test_images": len(data.test_labels),
-            "images_embedded": passes * encoders,
-            "estimated_s": round(passes * encoders * pass_s, 3),
+            "images_embedded": passes,
+            "estimated_s": round(passes * pass_s, 3),
         }
+
+    def _encoders(self, config: EvaluateConfig, run: Run) -> tuple[dict[str, Encoder], EncoderFacts]:
+        """What is measured, by the names of the results, and the facts of the run's encoder."""
+        backbone, facts = load_encoder(run.dataset.artifact(f"runs/{self.run}"))
+        kinds = {"encoder": backbone, **({"untrained": facts.fresh()} if config.baselines else {})}
+        encoders: dict[str, Encoder] = {
+            name: BackboneEncoder(each, facts.mean, facts.std, name=name, device=run.device)
+            for name, each in kinds.items()
+        }
+        if config.encoder is not None:
+            encoders[config.encoder] = open_encoder(
+                config.encoder,
+                run.dataset,
+                weights=self.weights,
+                encoder_weights=self.encoder_weights,
+                device=run.device,
+            )
+        return encoders, facts
 
 
 def read_data(dataset: Dataset, test: Dataset, config: EvaluateConfig) -> Data:
@@ -162,13 +199,13 @@ def read_data(dataset: Dataset, test: Dataset, config: EvaluateConfig) -> Data:
 
 
 def once(path: Path, measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """What `measure` gives, or gave before an interruption: kept in `path` until the evaluation is whole."""
+    """What `measure` gives, or gave before an interruption: kept in `path` until the evaluation is complete."""
     if path.is_file():
         return list(decode_json(read_file(path)))
     results = measure()
     if results:
         make_folder(path.parent)
-        write_whole(path, encode_json(results))
+        write_atomic(path, encode_json(results))
     return results
 
 
@@ -180,8 +217,3 @@ def sentence(result: Mapping[str, Any]) -> str:
             spread = result.get(f"{key}_std")
             parts.append(f"{name} {100 * result[key]:.1f}" + (f" ± {100 * spread:.1f}" if spread is not None else ""))
     return f"{result['name']}: {', '.join(parts)} %"
-
-
-def freeze(backbone: Backbone, facts: EncoderFacts, device: str) -> FrozenEncoder:
-    module = backbone.to(device).eval().requires_grad_(False)
-    return FrozenEncoder(module, facts.side_px, facts.mean, facts.std)

@@ -1,4 +1,7 @@
-"""The SGD linear probe: several learning rates in one pass, the best chosen on images held out of train."""
+"""The SGD linear probe: several learning rates in one pass, the best chosen on images held out of train.
+
+All classifiers are trained side by side, as one tensor, each with its own learning rate and images.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +12,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from viewkit.pipelines.evaluate.heads import LinearHeads
 from viewkit.shards.errors import DataError
 
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -17,10 +19,55 @@ Batch = tuple[Tensor, Tensor, Tensor]
 Epochs = Callable[[int], Iterator[Batch]]
 """The batches of an epoch: all training rows once."""
 
+MOMENTUM = 0.9
 INITIAL_STD = 0.01
 """Of a classifier's first weights (released code of MoCo v3, main_lincls.py)."""
 SCALED_AT = 256
 """Images in a batch for which rates are given; they grow in proportion (Goyal et al. 2017)."""
+
+
+class LinearHeads:
+    """h softmax classifiers of width d and c classes under SGD with momentum 0.9 and no weight decay.
+
+    All begin with the same weights [c d] and no bias. They share nothing but their images, so each is what it would
+    be if it were trained alone.
+    """
+
+    def __init__(self, first: Float[Tensor, "c d"], num_heads: int) -> None:
+        self.weight = first.repeat(num_heads, 1, 1)  # h c d
+        self.bias = first.new_zeros(num_heads, len(first))  # h c
+        self._weight_velocity = torch.zeros_like(self.weight)
+        self._bias_velocity = torch.zeros_like(self.bias)
+
+    def scores(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "h n c"]:
+        h, c, d = self.weight.shape
+        flat = x @ self.weight.reshape(h * c, d).T  # n (h c)
+        return flat.reshape(len(x), h, c).transpose(0, 1) + self.bias[:, None]
+
+    def step(
+        self,
+        x: Float[Tensor, "n d"],
+        labels: Int[Tensor, " n"],
+        counted: Float[Tensor, "h n"],
+        rates: Float[Tensor, " h"],
+    ) -> None:
+        """One step on the mean cross-entropy of each head's own rows.
+
+        counted: 1 where a head learns from a row, 0 where it does not; without any it sees a gradient of 0. The
+        gradient of the cross-entropy to the scores is softmax less one-hot.
+        """
+        share = counted / counted.sum(dim=1, keepdim=True).clamp(min=1)
+        g = self.scores(x).softmax(dim=2)  # h n c
+        g[:, torch.arange(len(x), device=x.device), labels] -= 1
+        g = g * share[:, :, None]
+        self._weight_velocity.mul_(MOMENTUM).add_(g.transpose(1, 2) @ x)
+        self._bias_velocity.mul_(MOMENTUM).add_(g.sum(dim=1))
+        self.weight -= rates[:, None, None] * self._weight_velocity
+        self.bias -= rates[:, None] * self._bias_velocity
+
+    def finite(self) -> list[bool]:
+        """Which heads have not diverged."""
+        return [bool(w.isfinite().all() and b.isfinite().all()) for w, b in zip(self.weight, self.bias, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -37,7 +84,7 @@ def cosine(epoch: int, epochs: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * epoch / epochs))
 
 
-def cut(rows: Int[np.ndarray, " n"], batch_size: int) -> list[Int[np.ndarray, " _"]]:
+def split_evenly(rows: Int[np.ndarray, " n"], batch_size: int) -> list[Int[np.ndarray, " _"]]:
     """Batches of at most `batch_size` rows, of sizes that differ by at most one: none is tiny."""
     return np.array_split(rows, -(-len(rows) // batch_size))
 
@@ -51,7 +98,7 @@ def cached_epochs(
     """Epochs over features that never change; `order(epoch)` shuffles them."""
 
     def epoch(number: int) -> Iterator[Batch]:
-        for part in cut(order(number).permutation(len(features)), batch_size):
+        for part in split_evenly(order(number).permutation(len(features)), batch_size):
             rows = torch.from_numpy(part).to(features.device)
             yield features[rows], labels[rows], rows
 
@@ -74,9 +121,9 @@ def sweep_rates(
     """Train a classifier for every rate on the rows not `held` and, in the same pass, another on all rows.
 
     The first kind is measured on the held rows (features `train` of centre crops); the rate with the best one wins, of
-    equal ones the smallest; the scores are those of its twin that saw all rows. Test labels are not even given. With
-    one rate nothing is chosen and nothing held out. rates: ascending, at 256 images a batch. first: weights that all
-    begin with. Raises `DataError` when every rate diverges.
+    equal ones the smallest; the scores are those of the classifier of that rate that learnt from all rows. Test labels
+    are not even given. With one rate nothing is chosen and nothing held out. rates: ascending, at 256 images a batch.
+    first: weights that all begin with. Raises `DataError` when every rate diverges.
     """
     chooses = len(rates) > 1
     heads = LinearHeads(first, len(rates) * (2 if chooses else 1))

@@ -9,11 +9,11 @@ from torch import nn
 
 from viewkit.pipelines.export.rebuild import rebuild_of, torchvision_name
 from viewkit.pipelines.models.backbone import Backbone
-from viewkit.pipelines.models.encoder import EncoderFacts, load_encoder
-from viewkit.shards.artifact import IDENTITY, Artifact
+from viewkit.pipelines.models.saved import EncoderFacts, load_encoder
+from viewkit.shards.artifact import IDENTITY, Artifact, refuse_inside
 from viewkit.shards.codecs import encode_json
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
-from viewkit.shards.files import make_folder, read_file, write_whole
+from viewkit.shards.files import make_folder, read_file, write_atomic
 
 NAMES = ("timm", "torchvision")
 ENDING = ".safetensors"
@@ -43,9 +43,10 @@ def export_encoder(run: Path, to: Path, names: str = "timm") -> dict[str, Any]:
     for path, content in files.items():
         if path.exists() and read_file(path) != content:
             raise RefusedError(f"export: {path} is there and holds something else; delete it or choose another --to")
+    refuse_inside(to, "export")
     make_folder(to.parent)
     for path, content in files.items():
-        write_whole(path, content)
+        write_atomic(path, content)
     return values
 
 

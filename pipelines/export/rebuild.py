@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import nn
 
-from viewkit.pipelines.models.backbones import RESNETS, VITS
-from viewkit.pipelines.models.encoder import EncoderFacts
+from viewkit.pipelines.models.architectures import RESNETS, VITS
+from viewkit.pipelines.models.saved import EncoderFacts
 from viewkit.shards.errors import ConfigError
 
 OWN_VIT, OWN_RESNET = "vit_tiny_patch16_224", {"resnet50_cifar": "resnet50"}

@@ -1,1 +1,3 @@
 """What is foreground: the first principal component of patch tokens, its sign, and the pictures that show it."""
+
+WRITES = {"foreground": "foreground", "foreground_views": "quality"}

@@ -12,7 +12,7 @@ COARSE, FINE = 2.0**-8, 2.0**-40
 """Grids of the two accumulators. Sums of multiples of 2^-8 are exact in fp64 up to 2^45, and the rests, each at most
 2^-9, add up exactly on the grid 2^-40 for 2^22 images: so no rounding happens and every order gives the same bits."""
 LARGEST = 2.0**45
-MOST_IMAGES = 2**22
+MAX_IMAGES = 2**22
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Moments:
 
     def _check(self) -> None:
         largest = self.coarse.diagonal().max().item()
-        if not largest < LARGEST or self.images > MOST_IMAGES:
+        if not largest < LARGEST or self.images > MAX_IMAGES:
             raise DataError(
                 f"foreground: tokens too large to sum ({largest:.3g} after {self.images} images); "
                 "lower --sample, or use an encoder whose tokens are normalised"

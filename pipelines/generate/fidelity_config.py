@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from viewkit.pipelines.generate.config import ENCODER_HELP, FitOptions, Precision
+from viewkit.pipelines.encoders.names import ENCODER_HELP, Precision, encoder_card
 from viewkit.shards.errors import ConfigError
 
 
@@ -12,10 +12,10 @@ class FidelityConfig:
     """Measure how near generated views are to their images, by the cosine of their embeddings (GenView, tab. 10)."""
 
     encoder: Annotated[str, f"whose embeddings are compared: {ENCODER_HELP}"] = "estimator"
-    sample: Annotated[int, "images looked at, those with the smallest key hashes; the paper takes 50,000"] = 50_000
-    precision: Annotated[Precision, "precision of an encoder in --weights"] = "fp32"
+    sample: Annotated[int, "images measured, those with the smallest key hashes; the paper takes 50,000"] = 50_000
+    precision: Annotated[Precision, "precision of the encoder"] = "fp32"
 
     def __post_init__(self) -> None:
-        FitOptions(encoder=self.encoder)  # says which names there are
+        encoder_card(self.encoder)
         if self.sample < 2:
             raise ConfigError(f"sample is {self.sample}; at least 2 images are needed")

@@ -8,17 +8,19 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float64, UInt8
 
-from viewkit.pipelines.generate.encoders import Encoder, create_encoder, encoder_inputs
+from viewkit.pipelines.encoders.encoder import Encoder
+from viewkit.pipelines.encoders.names import encoder_reads
+from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
+from viewkit.pipelines.engine.batches import batches, padded
+from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.generate.fidelity import cosines, summarise, table_lines
 from viewkit.pipelines.generate.fidelity_config import FidelityConfig
-from viewkit.pipelines.generate.padding import padded
-from viewkit.pipelines.seeds import smallest
-from viewkit.pipelines.stage import FitStage, Run
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
-from viewkit.shards.files import read_file, write_whole
+from viewkit.shards.files import read_file, write_atomic
 from viewkit.shards.view_fields import views_of_fields
 
 FACTS, COLUMN = "fidelity.json", "genview"
@@ -51,8 +53,7 @@ class FidelityStage(FitStage[FidelityConfig]):
         return "fidelity" if self.column == COLUMN else f"fidelity_{self.column}"
 
     def reads(self, config: FidelityConfig) -> tuple[str, ...]:
-        inputs = ("images", self.column)
-        return (*inputs, "estimator") if config.encoder == "estimator" else inputs
+        return ("images", self.column, *encoder_reads(config.encoder))
 
     def inputs(self, config: FidelityConfig, dataset: Dataset) -> Mapping[str, str]:
         files = encoder_inputs(config.encoder, self.weights, self.encoder_weights)
@@ -63,15 +64,19 @@ class FidelityStage(FitStage[FidelityConfig]):
         keys = smallest(views.keys(), config.sample)
         if len(keys) < 2:
             raise DataError(f"fidelity: the column '{self.column}' holds {len(keys)} rows, and 2 are needed")
-        encoder = create_encoder(
-            config.encoder, run.dataset, self.weights, run.device, config.precision, self.encoder_weights
+        encoder = open_encoder(
+            config.encoder,
+            run.dataset,
+            weights=self.weights,
+            encoder_weights=self.encoder_weights,
+            device=run.device,
+            precision=config.precision,
         )
         run.progress.start(self.name, len(keys), "images")
         cosine, other, level = [], [], []
         first: Float64[np.ndarray, "v d"] | None = None
         previous: Float64[np.ndarray, " d"] | None = None
-        for start in range(0, len(keys), self.batch_size):
-            part = keys[start : start + self.batch_size]
+        for part in batches(keys, self.batch_size):
             source = self._embed(encoder, [decode_image(images.fields(images.place_of[key])) for key in part])
             shown, facts = zip(*(_views(views, key) for key in part), strict=True)
             made = self._embed(encoder, [view for each in shown for view in each])
@@ -88,14 +93,13 @@ class FidelityStage(FitStage[FidelityConfig]):
         found = summarise(np.array(cosine), np.array(other), np.array(level))
         numbers = {**_made_by(views), **found.numbers()}
         content = json.dumps({"encoder": dict(encoder.fingerprint()), **numbers}, indent=1, sort_keys=True)
-        write_whole(run.folder / FACTS, f"{content}\n".encode())
+        write_atomic(run.folder / FACTS, f"{content}\n".encode())
         return numbers
 
     def _embed(self, encoder: Encoder, images: Sequence[UInt8[np.ndarray, "_ _ 3"]]) -> Float64[np.ndarray, "n d"]:
         """Embeddings of a few images, from full batches."""
-        batch = padded(images, self.batch_size)
-        parts = [batch[i : i + self.batch_size] for i in range(0, len(batch), self.batch_size)]
-        found = [encoder.tokens_and_embedding(part)[1].double().cpu().numpy() for part in parts]
+        parts = batches(padded(images, self.batch_size), self.batch_size)
+        found = [encoder.encode_images(part)[1].double().cpu().numpy() for part in parts]
         return np.concatenate(found)[: len(images)]
 
 

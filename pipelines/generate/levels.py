@@ -1,4 +1,4 @@
-"""Noise level of an image: adaptive to its foreground, constant, random (GenView, eq. 4 and table 9), or by a table."""
+"""Noise levels that are not read off the foreground alone: at random (GenView, table 9), or by a user's table."""
 
 import csv
 import hashlib
@@ -12,27 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
+from viewkit.pipelines.foreground.share import LEVELS
 from viewkit.shards.errors import DataError
 
-STEP = 100
-LARGEST = 400
-LEVELS = tuple(range(0, LARGEST + 1, STEP))
-MOST = 999
+MAX_LEVEL = 999
 """Largest level there is."""
+MAX_SHARE = 24
+"""Characters of a share."""
 HEADERS = {"share": ("share", "level"), "key": ("key", "level")}
 
 
-def adaptive_level(count: int, total: int) -> int:
-    """Level of an image with `count` foreground tokens among `total`: 100 * min(4, floor(5 count / total)).
-
-    In integers, since floor(0.6 / 0.2) is 2 in floating point. The cap is the paper's text; its formula alone gives 500
-    for an image that is foreground all over.
-    """
-    return STEP * min(LARGEST // STEP, 5 * count // total)
-
-
 def sample_level(generator: np.random.Generator) -> int:
-    """One of 0, 100 ... 400, alike."""
+    """One of 0, 100 ... 400, each with the same probability."""
     return LEVELS[int(generator.integers(len(LEVELS)))]
 
 
@@ -88,15 +79,24 @@ def _pair(path: Path, number: int, cells: Sequence[str]) -> tuple[str, int]:
     """First cell and level of one line."""
     if len(cells) != 2 or not cells[0]:
         raise DataError(f"{path}: line {number} has {len(cells)} cells; two are needed")
-    if not (cells[1].isascii() and cells[1].isdigit() and int(cells[1]) <= MOST):
-        raise DataError(f"{path}: line {number} has the level '{cells[1]}'; levels are whole numbers in 0 ... {MOST}")
+    if not (cells[1].isascii() and cells[1].isdigit() and len(cells[1]) <= 9 and int(cells[1]) <= MAX_LEVEL):
+        raise DataError(
+            f"{path}: line {number} has the level '{cells[1]}'; levels are whole numbers in 0 ... {MAX_LEVEL}"
+        )
     return cells[0], int(cells[1])
+
+
+def _share(text: str) -> Fraction:
+    """`ValueError` for what is no number, or for one with an exponent that would fill the memory."""
+    if len(text) > MAX_SHARE or "e" in text.lower():
+        raise ValueError(f"'{text[:MAX_SHARE]}'; write it as 0.2 or 1/5")
+    return Fraction(text)
 
 
 def _shares(path: Path, pairs: Sequence[tuple[str, int]]) -> list[tuple[Fraction, int]]:
     """The pairs with their shares as numbers."""
     try:
-        found = [(Fraction(share), level) for share, level in pairs]
+        found = [(_share(share), level) for share, level in pairs]
     except (ValueError, ZeroDivisionError) as error:
         raise DataError(f"{path}: has a share that is no number ({error}); e.g. 0.2") from error
     shares = [share for share, _ in found]

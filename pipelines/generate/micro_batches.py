@@ -5,16 +5,16 @@ from typing import TypeVar
 
 import torch
 
-from viewkit.pipelines.generate.padding import padded
+from viewkit.pipelines.engine.batches import padded
 from viewkit.shards.errors import DataError
 
 T = TypeVar("T")
 
 
 class MicroBatches:
-    """size: rows of one call; halved for good whenever the call runs out of memory, and `say` tells so.
+    """size: rows per call; halved for good whenever a call runs out of memory, which is reported through `say`.
 
-    Kernels for another size differ in the last bits, so what was made by smaller batches should be marked (`shrunk`).
+    Kernels for another size differ in the last bits, so the output of smaller batches should be marked (`shrunk`).
     """
 
     def __init__(self, size: int, what: str, say: Callable[[str], None]) -> None:
@@ -26,8 +26,8 @@ class MicroBatches:
         return self.size < self.asked
 
     def run(self, count: int, work: Callable[[list[int]], Sequence[T]]) -> list[T]:
-        """`work` on all rows 0 ... count - 1. It is given exactly `size` row numbers, the last batch filled up with
-        repeats, and returns one result for each.
+        """`work` on all rows 0 ... count - 1. It gets exactly `size` row numbers, the last batch padded with repeats,
+        and returns one result for each.
 
         Raises `DataError` when a single row is too much.
         """

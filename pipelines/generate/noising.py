@@ -1,16 +1,19 @@
-"""Noise on image embeddings: the forward process of unCLIP, one level for every row."""
+"""Noise on image embeddings: the forward process of unCLIP, with a level for every row."""
 
 import math
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from viewkit.shards.errors import ConfigError
+
 
 def squared_cosine(num_levels: int = 1000) -> Float[Tensor, " l"]:
     """Signal variance abar of every level: squared cosine with betas capped at 0.999 (Nichol & Dhariwal 2021, eq. 17).
 
-    The schedule of the published unCLIP weights; backends that have a checkpoint read theirs instead.
+    The schedule of the published unCLIP weights; a generator whose checkpoint holds a schedule takes that one.
     """
     t = torch.arange(num_levels + 1, dtype=torch.float64) / num_levels
     f = torch.cos((t + 0.008) / 1.008 * math.pi / 2).square()
@@ -29,5 +32,29 @@ def add_noise(
     return signal.sqrt() * z + (1 - signal).sqrt() * noise
 
 
-def standardise(e: Float[Tensor, "n d"], mean: Float[Tensor, " d"], std: Float[Tensor, " d"]) -> Float[Tensor, "n d"]:
-    return (e - mean) / std
+@dataclass(frozen=True)
+class NoiseSpace:
+    """The space in which embeddings are noised: there they have mean 0 and deviation 1 in every feature.
+
+    mean, std: of the embeddings, over a dataset or as the generator's checkpoint has them. abar: of every level.
+    """
+
+    mean: Float[Tensor, " d"]
+    std: Float[Tensor, " d"]
+    abar: Float[Tensor, " l"]
+
+    def to(self, device: str) -> "NoiseSpace":
+        return NoiseSpace(self.mean.to(device), self.std.to(device), self.abar.to(device))
+
+    def noised(
+        self, embedding: Float[Tensor, "n d"], level: Int[Tensor, " n"], noise: Float[Tensor, "n d"]
+    ) -> Float[Tensor, "n d"]:
+        """The embeddings, standardised and noised. `ConfigError` for a level that the schedule does not have."""
+        if int(level.min()) < 0 or int(level.max()) >= len(self.abar):
+            raise ConfigError(f"noise levels must lie in 0 ... {len(self.abar) - 1}")
+        z = (embedding.float().to(self.mean.device) - self.mean) / self.std
+        return add_noise(z, level.to(z.device), noise.to(z), self.abar)
+
+    def restored(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """From the standardised space back to that of the embeddings."""
+        return z * self.std + self.mean

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,30 +9,34 @@ import numpy as np
 import torch
 from jaxtyping import UInt8
 
+from viewkit.pipelines.encoders.encoder import Encoder
+from viewkit.pipelines.encoders.names import encoder_reads
+from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
+from viewkit.pipelines.engine.batches import batches, padded
+from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
+from viewkit.pipelines.engine.rejects import decode_or_reject, reject
+from viewkit.pipelines.foreground.artifact import Foreground
+from viewkit.pipelines.foreground.share import adaptive_level
 from viewkit.pipelines.generate.config import GenerateConfig
-from viewkit.pipelines.generate.encoders import Encoder, create_encoder, encoder_inputs
-from viewkit.pipelines.generate.foreground import Foreground
-from viewkit.pipelines.generate.generators.face import Failed, Generated, Generator, Setup
-from viewkit.pipelines.generate.generators.table import generator_class
-from viewkit.pipelines.generate.levels import LevelTable, adaptive_level, sample_level
+from viewkit.pipelines.generate.generators.interface import Failed, Generated, Generator, Setup, generator_class
+from viewkit.pipelines.generate.levels import LevelTable, sample_level
 from viewkit.pipelines.generate.micro_batches import MicroBatches
-from viewkit.pipelines.generate.padding import padded
-from viewkit.pipelines.stage import MapStage, Run, ShardFn
-from viewkit.shards.codecs import decode_image, encode_json
+from viewkit.pipelines.weights.cards import GENERATORS
+from viewkit.shards.codecs import encode_json
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.errors import ConfigError
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.view_fields import fields_of_views
 
 BATCH = 16
-"""Rows a forward pass: a GPU is full with 8 to 16 at 768 px."""
+"""Rows per forward pass: a GPU is full with 8 to 16 at 768 px."""
 
 
 class GenerateStage(MapStage[GenerateConfig]):
     """Needs the artifact that `ForegroundStage` writes with ``config.foreground()``.
 
     weights: the generator's folder, or its hub id and commit. levels: CSV file of the strategy ``table``.
-    encoder_weights: as `ForegroundStage` has it. batch_size: rows a forward pass; every batch is filled up to it.
+    encoder_weights: as `ForegroundStage` has it. batch_size: rows per forward pass; every batch is filled up to it.
     compile: the networks go through torch.compile, which takes minutes and then saves time on every image.
 
     Version 2: the solver `ddim` no longer clips latents to [-1, 1].
@@ -64,8 +67,7 @@ class GenerateStage(MapStage[GenerateConfig]):
         self.compiled = bool(compile)
 
     def reads(self, config: GenerateConfig) -> tuple[str, ...]:
-        inputs = ("images", "foreground")
-        return (*inputs, "estimator") if config.encoder_name == "estimator" else inputs
+        return ("images", "foreground", *encoder_reads(config.encoder_name))
 
     def check(self, config: GenerateConfig) -> None:
         """Also reads the table of levels, and looks for the generator's weights."""
@@ -82,21 +84,26 @@ class GenerateStage(MapStage[GenerateConfig]):
         }
 
     def keeps_rows(self, config: GenerateConfig) -> bool:
-        return generator_class(config.generator).dear
+        return GENERATORS[config.generator].expensive
 
     def prepare(self, config: GenerateConfig, run: Run) -> ShardFn:
         table = self._table(config)
         if table is not None:
             table.check_keys(run.dataset.column("images").keys())
         foreground = Foreground.read(run.dataset.artifact("foreground"))
-        encoder = create_encoder(
-            config.encoder_name, run.dataset, self.weights, run.device, config.precision, self.encoder_weights
+        encoder = open_encoder(
+            config.encoder_name,
+            run.dataset,
+            weights=self.weights,
+            encoder_weights=self.encoder_weights,
+            device=run.device,
+            precision=config.encoder_precision,
         )
         foreground.check_encoder(encoder.fingerprint())
         setup = Setup(config, run, encoder, foreground, self.weights, self.compiled)
         generator = generator_class(config.generator).create(setup)
         micro = MicroBatches(self.batch_size, "generate", run.progress.message)
-        return Job(config, run, encoder, foreground, generator, table, self.batch_size, micro).views
+        return ViewMaker(config, run, encoder, foreground, generator, table, self.batch_size, micro).views
 
     def _table(self, config: GenerateConfig) -> LevelTable | None:
         """The user's levels; `ConfigError` unless strategy and file go together."""
@@ -120,15 +127,15 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Draw:
-    """View number `view` of an image, still to be made."""
+class PlannedView:
+    """View `number` of an image, still to be made."""
 
     image: Image
-    view: int
+    number: int
 
 
 @dataclass(frozen=True)
-class Job:
+class ViewMaker:
     """One worker's loaded models, and the work on rows. micro: batches of views that are sampled at once."""
 
     config: GenerateConfig
@@ -142,17 +149,17 @@ class Job:
 
     def views(self, rows: Iterator[Row]) -> Iterator[Row | Reject]:
         """One row or reject for each of `rows`, in order."""
-        while batch := list(islice(rows, self.batch_size)):
+        for batch in batches(rows, self.batch_size):
             decoded, outcomes = _decode(batch)
-            outcomes |= self._generate(self._look(decoded))
+            outcomes |= self._generate(self._encode(decoded))
             yield from (outcomes[row.key] for row in batch)
 
-    def _look(self, decoded: Mapping[str, UInt8[np.ndarray, "h w 3"]]) -> list[Image | Reject]:
+    def _encode(self, decoded: Mapping[str, UInt8[np.ndarray, "h w 3"]]) -> list[Image | Reject]:
         """Foreground, level and embedding of up to `batch_size` images, by one forward pass of the encoder."""
         if not decoded:
             return []
         pixels = padded(list(decoded.values()), self.batch_size)
-        tokens, embedding = self.encoder.tokens_and_embedding(pixels)
+        tokens, embedding = self.encoder.encode_images(pixels)
         if self.generator.encoder is not self.encoder:
             embedding = self.generator.condition(pixels)
         finite = (tokens.isfinite().flatten(1).all(dim=1) & embedding.isfinite().all(dim=1)).tolist()
@@ -160,7 +167,7 @@ class Job:
         return [
             Image(key, embedding[i], counts[i], total, self._level(key, counts[i], total))
             if finite[i]
-            else Reject(key, "non_finite", "the encoder's tokens or embedding are not finite")
+            else reject(key, "non_finite", "the encoder's tokens or embedding are not finite")
             for i, key in enumerate(decoded)
         ]
 
@@ -174,12 +181,12 @@ class Job:
         return self.config.level
 
     def _generate(self, seen: Sequence[Image | Reject]) -> dict[str, Row | Reject]:
-        """Views of the images. What fails is drawn again with the next attempt's seed, in the end once in fp32; an
+        """Views of the images. What fails is sampled again with the next attempt's seed, in the end once in fp32; an
         image of which one view fails for good is a reject."""
         outcomes: dict[str, Row | Reject] = {each.key: each for each in seen if isinstance(each, Reject)}
         images = [each for each in seen if isinstance(each, Image)]
         made: dict[tuple[str, int], tuple[Generated, Mapping[str, Any]]] = {}
-        left = [Draw(image, view) for image in images for view in range(self.config.views_per_image)]
+        left = [PlannedView(image, number) for image in images for number in range(self.config.views_per_image)]
         for attempt in range(self.config.attempts + 1):
             if not left:
                 break
@@ -188,37 +195,37 @@ class Job:
                 break
             facts = {"attempt": attempt} | ({} if generator is self.generator else {"precision": "fp32"})
             failed = []
-            for draw, result in zip(left, self._sample(generator, left, attempt), strict=True):
+            for view, result in zip(left, self._sample(generator, left, attempt), strict=True):
                 if isinstance(result, Generated):
-                    made[draw.image.key, draw.view] = result, facts | self._size()
+                    made[view.image.key, view.number] = result, facts | self._size()
                 else:
-                    outcomes[draw.image.key] = Reject(draw.image.key, result.reason, result.detail)
-                    failed.append(draw)
+                    outcomes[view.image.key] = Reject(view.image.key, result.reason, result.detail)
+                    failed.append(view)
             left = failed
-        lost = {draw.image.key for draw in left}
+        lost = {view.image.key for view in left}
         for image in images:
             if image.key not in lost:
                 outcomes[image.key] = self._row(image, [made[image.key, i] for i in range(self.config.views_per_image)])
         return outcomes
 
-    def _sample(self, generator: Generator, draws: Sequence[Draw], attempt: int) -> list[Generated | Failed]:
+    def _sample(self, generator: Generator, planned: Sequence[PlannedView], attempt: int) -> list[Generated | Failed]:
         def sample(rows: list[int]) -> list[Generated | Failed]:
-            batch = [draws[row] for row in rows]
-            streams = [self.run.generator(*self._names(draw, attempt)) for draw in batch]
-            embedding = torch.stack([draw.image.embedding for draw in batch])
+            batch = [planned[row] for row in rows]
+            streams = [self.run.generator(*self._names(view, attempt)) for view in batch]
+            embedding = torch.stack([view.image.embedding for view in batch])
             noise = np.stack([s.standard_normal(embedding.shape[1], dtype=np.float32) for s in streams])
             latents = np.stack([s.standard_normal(generator.latent_shape or (0,), dtype=np.float32) for s in streams])
-            level = torch.tensor([draw.image.level for draw in batch])
+            level = torch.tensor([view.image.level for view in batch])
             conditioning = generator.perturb(embedding, level, torch.from_numpy(noise))
-            return generator.sample(conditioning, torch.from_numpy(latents), [draw.image.key for draw in batch])
+            return generator.sample(conditioning, torch.from_numpy(latents), [view.image.key for view in batch])
 
-        return self.micro.run(len(draws), sample)
+        return self.micro.run(len(planned), sample)
 
     @staticmethod
-    def _names(draw: Draw, attempt: int) -> tuple[object, ...]:
+    def _names(view: PlannedView, attempt: int) -> tuple[object, ...]:
         """What the noise of a view depends on, beside the seed."""
-        first = (draw.image.key, "view", attempt)
-        return (*first, draw.view) if draw.view else first
+        first = (view.image.key, "view", attempt)
+        return (*first, view.number) if view.number else first
 
     def _size(self) -> dict[str, int]:
         """Marks what was made by smaller batches than asked for: it may differ in its last bits."""
@@ -243,8 +250,9 @@ def _decode(rows: Sequence[Row]) -> tuple[dict[str, UInt8[np.ndarray, "h w 3"]],
     decoded: dict[str, UInt8[np.ndarray, "h w 3"]] = {}
     rejects: dict[str, Row | Reject] = {}
     for row in rows:
-        try:
-            decoded[row.key] = decode_image(row.fields)
-        except DataError as error:
-            rejects[row.key] = Reject(row.key, "undecodable", str(error))
+        pixels = decode_or_reject(row.key, row.fields)
+        if isinstance(pixels, Reject):
+            rejects[row.key] = pixels
+        else:
+            decoded[row.key] = pixels
     return decoded, rejects

@@ -1,1 +1,3 @@
-"""Stage `histograms`: the laws that turn similarities into indicators (VS-2FI, eq. 2 and 6)."""
+"""Stage `histograms`: the distributions of similarities that the indicators are read off (VS-2FI, eq. 2 and 6)."""
+
+WRITES = {"histograms": "histograms"}

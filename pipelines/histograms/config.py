@@ -16,15 +16,15 @@ class HistogramsConfig:
     num_views: Annotated[int, "views of each image; every two of them are a pair"] = 2
     pipelines: Annotated[
         Literal["random", "alternate"],
-        "each view's law: drawn by chance, as candidate views are; or first, second, first, ..., as in training",
+        "specification of each view: by chance, as for candidate views; or first, second, first, ..., as in training",
     ] = "random"
     prior_positive: Annotated[float, "p(pos) of eq. 2"] = 0.5
-    policy: Annotated[str, "augmentation policy, or a TOML file; the one the candidates will have"] = "strengthened"
+    policy: Annotated[str, "augmentation policy, or a TOML file; the candidates' own"] = "strengthened"
     side_px: Annotated[int | None, "side of the views, px; none: the estimator's"] = None
     precision: Annotated[
         Literal["fp32", "bf16"], "of the estimator's forward pass; `score` must use the same (bf16: autocast)"
     ] = "fp32"
-    seed: Annotated[int, "seed of every draw"] = 0
+    seed: Annotated[int, "seed of all sampling"] = 0
 
     def __post_init__(self) -> None:
         if self.bins < 2 or self.bins > 1024:

@@ -18,8 +18,8 @@ def plot_consistency(histograms: Histograms, folder: Path) -> None:
     figure = Figure(figsize=(12, 3.4), layout="constrained")
     positive, negative, curve = figure.subplots(1, 3, sharex=True)
     edges = histograms.similarity_edges
-    laws = (positive, histograms.positive, "p(S | pos)"), (negative, histograms.negative, "p(S | neg)")
-    for axes, counts, title in laws:
+    specs = (positive, histograms.positive, "p(S | pos)"), (negative, histograms.negative, "p(S | neg)")
+    for axes, counts, title in specs:
         axes.stairs(counts / counts.sum(), edges, fill=True)
         axes.set_title(f"{title}, {counts.sum():,} pairs")
     s = np.linspace(edges[0], edges[-1], 512)
@@ -32,7 +32,7 @@ def plot_consistency(histograms: Histograms, folder: Path) -> None:
 
 
 def plot_alignment(histograms: Histograms, folder: Path) -> None:
-    """The law of log of the sum over N negatives, one panel an exit."""
+    """The distribution of log of the sum over N negatives, one panel an exit."""
     from matplotlib.figure import Figure
 
     columns = min(4, histograms.num_exits)

@@ -1,29 +1,26 @@
 """Stage `histograms`: the estimator's similarities on the training images, as counts (VS-2FI eq. 2 and 6)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from viewkit.pipelines.engine.batches import batches
+from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.plots import ALIGNMENT_PLOT, CONSISTENCY_PLOT, plot_alignment, plot_consistency
 from viewkit.pipelines.models.estimator import Estimator
-from viewkit.pipelines.seeds import smallest
-from viewkit.pipelines.stage import FitStage, Run
+from viewkit.pipelines.pairs.samples import load_image
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.policy import Policy
+from viewkit.pipelines.views.sample import sizes_px
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.candidates import (
-    ROWS_PER_BATCH,
-    check_policy,
-    embed_candidates,
-    load_image,
-    sample_candidates,
-    sizes_px,
-)
+from viewkit.pipelines.vs2fi.candidates import sample_candidates
 from viewkit.pipelines.vs2fi.counting import count_group
+from viewkit.pipelines.vs2fi.embeddings import ROWS_PER_BATCH, check_policy, embed_candidates
 from viewkit.pipelines.vs2fi.histogram import separation
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
@@ -43,7 +40,7 @@ class HistogramsStage(FitStage[HistogramsConfig]):
     holds: ClassVar[Mapping[str, str]] = {
         "histograms.safetensors": "counts of similarities of positive and negative pairs, and of log sums an exit",
         "histograms.json": "bin edges, N, tau, sample counts, priors, digest of the estimator",
-        "*.png": "plots of the histograms, of the Semantic Consistency curve and of the log-sum laws",
+        "*.png": "plots of the histograms, of the Semantic Consistency curve and of the distributions of log sums",
     }
     writes = "histograms"
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", CONSISTENCY_PLOT, ALIGNMENT_PLOT)
@@ -127,7 +124,7 @@ def embed_group(
     """Unit-norm embeddings [n v d] and [n v e d] of the views of one group, on the estimator's device."""
     tops: list[Tensor] = []
     exits: list[Tensor] = []
-    for batch in batches(keys):
+    for batch in batches(keys, ROWS_PER_BATCH):
         pixels = [load_key(images, key, run.device) for key in batch]
         recipes = sample_candidates(
             policy,
@@ -149,7 +146,7 @@ def embed_group(
 
 
 def load_key(images: Column, key: str, device: str) -> Tensor:
-    """The image of one row; `DataError` names the row when it does not decode."""
+    """The image of one row, 0-255 RGB; `DataError` names the row when it does not decode."""
     try:
         return load_image(images.fields(images.place_of[key]), device)
     except DataError as error:
@@ -168,8 +165,3 @@ def check_numbers(keys: Sequence[str], top: Tensor, exits: Tensor) -> None:
             f"histograms: the estimator gives NaN for row {key} ({int(wrong.sum())} of {len(keys)} rows of its batch); "
             "delete the estimator and rerun 'viewkit estimator'"
         )
-
-
-def batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(keys), ROWS_PER_BATCH):
-        yield keys[start : start + ROWS_PER_BATCH]

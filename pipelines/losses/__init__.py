@@ -1,1 +1,1 @@
-"""Contrastive and non-contrastive losses, one a file."""
+"""Contrastive and non-contrastive losses, one per file."""

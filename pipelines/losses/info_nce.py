@@ -66,3 +66,16 @@ def queue_info_nce(
         if decoupled:  # log sum exp through the cross entropy of any column, whose kernel is the faster one
             return F.cross_entropy(negatives, first, reduction="none") + negatives[:, 0] - positive[:, 0]
         return F.cross_entropy(torch.cat([positive, negatives], dim=1), first, reduction="none")
+
+
+def exit_info_nce(
+    q: Float[Tensor, "n e d"], k: Float[Tensor, "n e d"], tau: float, *, scaled: bool = True
+) -> Float[Tensor, "n e"]:
+    """-log P_l of every row and early exit l (VS-2FI, eq. 4): `info_nce` of q[:, l] and k[:, l] in one product."""
+    with torch.autocast(q.device.type, enabled=False):
+        q, k = F.normalize(q.float(), dim=2), gather(F.normalize(k.float(), dim=2))
+        logits = torch.einsum("ned,med->enm", q, k) / tau
+        positives = (torch.arange(q.shape[0], device=q.device) + first_row(q.shape[0])).expand(q.shape[1], -1)
+        losses = F.cross_entropy(logits.flatten(0, 1), positives.flatten(), reduction="none")  # (e n)
+        losses = losses.view(q.shape[1], -1).T  # n e
+        return 2 * tau * losses if scaled else losses

@@ -1,4 +1,8 @@
-"""Several views of one image as one vector."""
+"""Several views of an image as one vector, and DSF: InfoNCE with the divergence-based similarity of groups of views
+(Jeon et al. 2026), -D(queries || keys).
+
+A group of m views is described by the mean of its unit vectors alone.
+"""
 
 from collections.abc import Sequence
 
@@ -6,6 +10,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+
+from viewkit.pipelines.distributed import first_row, gather, mean_over_processes
+from viewkit.pipelines.losses.von_mises_fisher import VonMisesFisher, divergences, estimate_vmf, paired_divergences
 
 
 def mean_of_views(views: Sequence[Float[Tensor, "n d"]]) -> Float[Tensor, "n d"]:
@@ -17,5 +24,38 @@ def mean_of_views(views: Sequence[Float[Tensor, "n d"]]) -> Float[Tensor, "n d"]
     return torch.stack([F.normalize(_wide(view), dim=1) for view in views]).mean(dim=0)
 
 
+def dsf_info_nce(
+    q: Float[Tensor, "n p"],
+    k: Float[Tensor, "n p"],
+    *,
+    queue: Float[Tensor, "m p"] | None = None,
+    shrink: float = 0.95,
+    exact: bool = False,
+) -> Float[Tensor, " n"]:
+    """-log softmax_j(-D(q_i || k_j)) at j = i, for every row i (Jeon et al. 2026, eq. 12); no temperature.
+
+    Always in fp32: the terms are far larger than their sum. Gradients flow through the queries only.
+
+    q, k: means of each row's m unit query and key vectors. queue: unit mean directions of earlier keys, which then
+    are the negatives, each with the mean kappa of the batch's queries and keys; None: the keys of all processes.
+    exact: as in `divergences`; shrink: as in `estimate_vmf`.
+    """
+    with torch.autocast(q.device.type, enabled=False):
+        ours, theirs = estimate_vmf(_wide(q), shrink), estimate_vmf(_wide(k.detach()), shrink)
+        positive = -paired_divergences(ours, theirs, exact=exact)
+        if queue is None:
+            everyone = VonMisesFisher(gather(theirs.mu), gather(theirs.kappa), gather(theirs.length))
+            own = torch.arange(len(q), device=q.device)
+            negatives = -divergences(ours, everyone, exact=exact)  # n m
+            negatives = negatives.index_put((own, own + first_row(len(q))), negatives.new_tensor(-torch.inf))
+        else:
+            kappa = mean_over_processes((ours.kappa.detach().mean() + theirs.kappa.mean()) / 2)
+            stored = VonMisesFisher(_wide(queue.detach()), kappa.expand(len(queue)), kappa.new_zeros(len(queue)))
+            negatives = -divergences(ours, stored, exact=exact)
+        # log(1 + sum of exp(negative - positive)): small losses keep their digits, unlike in a cross entropy.
+        return F.softplus(torch.logsumexp(negatives, dim=1) - positive)
+
+
 def _wide(x: Tensor) -> Tensor:
+    """In float32 at least."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

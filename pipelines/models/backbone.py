@@ -6,6 +6,9 @@ from typing import Any, ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
+Encoded = tuple[Tensor, ...]
+"""What a backbone gives for one view of every row: tensors whose first axis is the rows, features [n d] first."""
+
 
 class Backbone(nn.Module, ABC):
     """A timm network (`trunk`, whose weights keep timm's names) without a classifier.
@@ -37,5 +40,9 @@ class Backbone(nn.Module, ABC):
         """Features, and the class token (or the global average) after every block, before any norm."""
 
     @abstractmethod
+    def tokens_and_features(self, x: Float[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n t d"], Float[Tensor, "n d"]]:
+        """Patch tokens after the last norm (for a ResNet the positions of the last feature map), in reading order; and
+        the features that `forward` gives."""
+
     def tokens(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n t d"]:
-        """Patch tokens after the last norm (for a ResNet the positions of the last feature map), in reading order."""
+        return self.tokens_and_features(x)[0]

@@ -1,32 +1,15 @@
 """Backbones by name: any ViT or ResNet of timm, and a few small ones. No weights are ever downloaded."""
 
-from typing import Any, Literal
+from typing import Any
 
+from viewkit.pipelines.models.architectures import RESNETS, VITS, Init
 from viewkit.pipelines.models.backbone import Backbone
 from viewkit.pipelines.models.initial import seeded_weights
 from viewkit.shards.errors import ConfigError
 
-Start = Literal["moco_v3", "timm"]
-"""How a ViT begins. `moco_v3`: fixed sine-cosine positions, frozen patch projection, MoCo v3's first weights, and
-heads 32 wide in ViT-S (12 of them, where timm has 6). `timm`: as timm makes it. ResNets begin the same either way."""
-
-VITS: dict[str, dict[str, int]] = {
-    "vit_pico_patch4": {"patch_size": 4, "embed_dim": 128, "depth": 6, "num_heads": 4},
-    "vit_pico_patch8": {"patch_size": 8, "embed_dim": 128, "depth": 6, "num_heads": 4},
-    "vit_tiny_patch4": {"patch_size": 4, "embed_dim": 192, "depth": 12, "num_heads": 6},
-    "vit_tiny_patch8": {"patch_size": 8, "embed_dim": 192, "depth": 12, "num_heads": 6},
-    "vit_small_patch8": {"patch_size": 8, "embed_dim": 384, "depth": 12, "num_heads": 12},
-}
-RESNETS: dict[str, dict[str, Any]] = {
-    "resnet10_narrow": {"layers": (1, 1, 1, 1), "channels": (32, 64, 128, 256)},
-    "resnet18_cifar": {"layers": (2, 2, 2, 2), "channels": (64, 128, 256, 512)},
-    "resnet50_cifar": {"layers": (3, 4, 6, 3), "channels": (64, 128, 256, 512)},
-}
-"""Residual stages. The stem is a 3x3 convolution without max-pool: of stride 1, in `resnet10_narrow` of stride 2."""
-
 
 def create_backbone(
-    name: str, side_px: int, *, start: Start = "moco_v3", num_heads: int | None = None, seed: int = 0
+    name: str, side_px: int, *, init: Init = "moco_v3", num_heads: int | None = None, seed: int = 0
 ) -> Backbone:
     """A backbone with fresh weights that depend on the arguments alone.
 
@@ -39,7 +22,7 @@ def create_backbone(
         if name in RESNETS:
             return _own_resnet(name, side_px)
         if name in VITS or (is_model(name) and is_model_in_modules(name, ["vision_transformer"])):
-            return _vit(name, side_px, start, num_heads)
+            return _vit(name, side_px, init, num_heads)
         if is_model(name) and is_model_in_modules(name, ["resnet"]):
             return _timm_resnet(name, side_px)
     if is_model(name):
@@ -50,14 +33,14 @@ def create_backbone(
     )
 
 
-def _vit(name: str, side_px: int, start: Start, num_heads: int | None) -> Backbone:
+def _vit(name: str, side_px: int, init: Init, num_heads: int | None) -> Backbone:
     import timm
     from timm.models.vision_transformer import VisionTransformer as TimmViT
 
-    from viewkit.pipelines.models.vit import VisionTransformer, draw_moco_v3_weights, fix_positions, freeze_patches
+    from viewkit.pipelines.models.vit import VisionTransformer, fix_positions, freeze_patches, init_moco_v3_weights
 
     options: dict[str, Any] = {"img_size": side_px, "num_classes": 0, "dynamic_img_size": True, **VITS.get(name, {})}
-    if start == "moco_v3" and name.startswith("vit_small"):
+    if init == "moco_v3" and name.startswith("vit_small"):
         options["num_heads"] = 12
     if num_heads is not None:
         options["num_heads"] = num_heads
@@ -70,10 +53,10 @@ def _vit(name: str, side_px: int, start: Start, num_heads: int | None) -> Backbo
     patch_px, _ = trunk.patch_embed.patch_size
     if side_px % patch_px or side_px < patch_px:
         raise ConfigError(f"side_px is {side_px}, which {patch_px} px patches of '{name}' do not tile; take a multiple")
-    if start == "moco_v3":
+    if init == "moco_v3":
         if trunk.pos_embed is None:
-            raise ConfigError(f"arch '{name}' has no position codes to fix as MoCo v3 does; use --start timm")
-        draw_moco_v3_weights(trunk)
+            raise ConfigError(f"arch '{name}' has no position codes to fix as MoCo v3 does; use --init timm")
+        init_moco_v3_weights(trunk)
         fix_positions(trunk)
         freeze_patches(trunk)
     return VisionTransformer(trunk, name, side_px)

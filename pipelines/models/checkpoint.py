@@ -1,6 +1,7 @@
 """Weights and training states on disk: safetensors, whole or absent, never a pickle."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,24 +9,24 @@ from typing import Any
 import torch
 import xxhash
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from viewkit.shards.errors import DataError, RefusedError
-from viewkit.shards.files import make_folder, write_whole
+from viewkit.shards.files import explained, make_folder, read_file, write_atomic
 
 HEADER = "viewkit"
 """Name of our entry in a file's metadata."""
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any] | None = None) -> None:
-    """Write `tensors`, and JSON values and a checksum beside them in the header, replacing `path` at one stroke."""
+    """Write `tensors`, and JSON values and a checksum beside them in the header, replacing `path` atomically."""
     make_folder(path.parent)
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(state or {}, sort_keys=True)
     header = json.dumps({"check": checksum(content, text), "state": text}, sort_keys=True)
-    write_whole(path, save(content, {HEADER: header}))  # one entry: safetensors writes several in a random order
+    write_atomic(path, save(content, {HEADER: header}))  # one entry: safetensors writes several in a random order
 
 
 def checksum(tensors: Mapping[str, Tensor], text: str) -> str:
@@ -40,19 +41,36 @@ def checksum(tensors: Mapping[str, Tensor], text: str) -> str:
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors (on the CPU) and JSON values of a file that `save_tensors` wrote; `DataError` when a bit has changed."""
-    if not path.is_file():
-        raise DataError(f"{path}: missing; rerun the stage that writes it")
+    with explained(path):
+        if not path.is_file():
+            raise DataError(f"{path}: missing; rerun the stage that writes it")
     try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            header = json.loads((file.metadata() or {})[HEADER])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            text, check = header["state"], header["check"]
-            state = json.loads(text)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        header, tensors = _read_safetensors(path)
+        text, check = header["state"], header["check"]
+        state = json.loads(text)
+    except RecursionError as error:  # before RuntimeError, whose kind it is
+        raise DataError(f"{path}: damaged, or not written by viewkit; delete it and rerun the stage") from error
+    except RuntimeError as error:  # torch's word for what the operating system refused, e.g. to map the file
+        first = str(error).splitlines()[0]
+        raise DataError(f"{path}: cannot be read ({first}); run the same command again") from error
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: damaged, or not written by viewkit; delete it and rerun the stage") from error
     if checksum(tensors, text) != check:
         raise DataError(f"{path}: damaged, its tensors do not match its checksum; delete it and rerun the stage")
     return tensors, state
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Our entry of the metadata, and the tensors. safetensors opens paths that are UTF-8 only; the others are read."""
+    try:
+        name = os.fspath(path).encode("utf-8").decode()
+    except UnicodeEncodeError:
+        raw = read_file(path)
+        size = int.from_bytes(raw[:8], "little")
+        return json.loads(json.loads(raw[8 : 8 + size])["__metadata__"][HEADER]), load(raw)
+    with explained(path), safe_open(name, framework="pt", device="cpu") as file:
+        metadata = json.loads((file.metadata() or {})[HEADER])
+        return metadata, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:

@@ -1,4 +1,7 @@
-"""The frozen estimator: what `viewkit estimator` trained, for every stage that looks at views through it."""
+"""The frozen estimator: what `viewkit estimator` trained, for the stages that compare views by its head and exits.
+
+Its backbone alone, as an encoder, is `encoders.open.open_encoder("estimator", dataset)`.
+"""
 
 import json
 from pathlib import Path
@@ -9,11 +12,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewkit.pipelines.models.backbones import Start, create_backbone
+from viewkit.pipelines.models.architectures import Init
+from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.models.checkpoint import load_tensors, load_weights
 from viewkit.pipelines.models.exits import ExitProjectors, FrozenExits
 from viewkit.pipelines.models.heads import moco_v3_projector
 from viewkit.pipelines.models.initial import seeded_weights
+from viewkit.pipelines.models.saved import find_file
 from viewkit.shards.artifact import Artifact
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import read_file
@@ -42,14 +47,14 @@ class EstimatorNetwork(nn.Module):
         arch: str,
         side_px: int,
         *,
-        start: Start,
+        init: Init,
         hidden: int,
         dim: int,
         num_heads: int | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.backbone = create_backbone(arch, side_px, start=start, num_heads=num_heads, seed=seed)
+        self.backbone = create_backbone(arch, side_px, init=init, num_heads=num_heads, seed=seed)
         layers = 3 if self.backbone.kind == "vit" else 2
         with seeded_weights(seed + 1):
             self.projector = moco_v3_projector(self.backbone.num_features, hidden, dim, layers=layers)
@@ -64,7 +69,7 @@ class EstimatorNetwork(nn.Module):
 class Estimator:
     """The network in evaluation mode with everything needed to use it; made by `Estimator.load`.
 
-    side_px, mean, std: what its views must look like. tau: temperature it was trained with. facts: all of
+    side_px, mean, std: how its views are rendered. tau: temperature it was trained with. facts: all of
     `estimator.json`. precision: of `embed`.
     """
 
@@ -90,20 +95,13 @@ class Estimator:
     @staticmethod
     def load(source: Artifact | Path, device: str | torch.device = "cpu", precision: Precision = "fp32") -> "Estimator":
         """source: ``dataset.artifact("estimator")``, whose digests are checked, or a folder holding its two files."""
-        weights, facts_path = (
-            (source.path(WEIGHTS), source.path(FACTS))
-            if isinstance(source, Artifact)
-            else (
-                source / WEIGHTS,
-                source / FACTS,
-            )
-        )
+        weights, facts_path = find_file(source, WEIGHTS), find_file(source, FACTS)
         try:
             facts = json.loads(read_file(facts_path))
             network = EstimatorNetwork(
                 facts["arch"],
                 facts["side_px"],
-                start=facts["start"],
+                init=facts["init"] if "init" in facts else facts["start"],
                 num_heads=facts["num_heads"],
                 hidden=facts["hidden"],
                 dim=facts["dim"],
@@ -138,16 +136,6 @@ class Estimator:
             features, taps = self.network.backbone.exits(views)
             top, exits = self.network.projector(features), self.frozen_exits(taps)
         return Embeddings(F.normalize(top.float(), dim=-1), F.normalize(exits.float(), dim=-1))
-
-    @torch.inference_mode()
-    def features(self, views: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n d"]:
-        """Backbone features, for probes."""
-        return self.network.backbone(self._placed(views)).float()
-
-    @torch.inference_mode()
-    def tokens(self, views: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n t d"]:
-        """Patch tokens after the last norm, in reading order (rows = columns = sqrt(t))."""
-        return self.network.backbone.tokens(self._placed(views)).float()
 
     def _placed(self, views: Tensor) -> Tensor:
         if views.shape[-1] != self.side_px:

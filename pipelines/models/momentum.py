@@ -12,15 +12,15 @@ Module = TypeVar("Module", bound=nn.Module)
 def momentum_copy(online: Module) -> Module:
     """A copy that no gradient reaches. It stays in train mode beside `online`, so its batch norms normalise by, and
     gather, the statistics of its own batches, as in MoCo v3."""
-    twin = copy.deepcopy(online)
-    for parameter in twin.parameters():
+    copied = copy.deepcopy(online)
+    for parameter in copied.parameters():
         parameter.requires_grad_(False)
-    return twin
+    return copied
 
 
 @torch.no_grad()
-def move_towards(twin: nn.Module, online: nn.Module, momentum: float) -> None:
-    """twin <- momentum * twin + (1 - momentum) * online, for every parameter; buffers are the twin's own."""
-    ours: list[Tensor] = list(twin.parameters())
+def move_towards(copied: nn.Module, online: nn.Module, momentum: float) -> None:
+    """copied <- momentum * copied + (1 - momentum) * online, for every parameter; buffers stay the copy's own."""
+    ours: list[Tensor] = list(copied.parameters())
     theirs: list[Tensor] = list(online.parameters())
     torch._foreach_lerp_(ours, theirs, 1.0 - momentum)

@@ -9,7 +9,7 @@ from viewkit.pipelines.distributed import gather
 
 
 class Queue(nn.Module):
-    """`rows` [length d], in no particular order: random unit vectors at first, drawn from `seed` (He et al. 2020).
+    """`rows` [length d], in no particular order: random unit vectors at first, sampled from `seed` (He et al. 2020).
 
     Rows and the place of the oldest are buffers, so a resumed training finds them; they are the same in all processes.
     """
@@ -19,8 +19,8 @@ class Queue(nn.Module):
 
     def __init__(self, length: int, dim: int, seed: int) -> None:
         super().__init__()
-        drawn = torch.randn(length, dim, generator=torch.Generator().manual_seed(seed))
-        self.register_buffer("rows", F.normalize(drawn, dim=1))
+        sampled = torch.randn(length, dim, generator=torch.Generator().manual_seed(seed))
+        self.register_buffer("rows", F.normalize(sampled, dim=1))
         self.register_buffer("oldest", torch.zeros((), dtype=torch.long))
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ from viewkit.pipelines.models.backbone import Backbone
 
 
 class ResNet(Backbone):
-    """trunk: a timm ResNet without a classifier. Exits are global averages, one a residual block.
+    """trunk: a timm ResNet without a classifier. Exits are global averages, one per residual block.
 
     Runs in channels-last layout everywhere: on CPUs a training step takes 0.7 of the time (`benchmarks.md`).
     """
@@ -36,9 +36,9 @@ class ResNet(Backbone):
                 taps.append(x.mean(dim=(2, 3)))
         return trunk.forward_head(x, pre_logits=True), taps
 
-    def tokens(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n t d"]:
-        x = x.contiguous(memory_format=torch.channels_last)
-        return self.trunk.forward_features(x).flatten(2).transpose(1, 2)  # n (h w) d
+    def tokens_and_features(self, x: Float[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n t d"], Float[Tensor, "n d"]]:
+        last = self.trunk.forward_features(x.contiguous(memory_format=torch.channels_last))
+        return last.flatten(2).transpose(1, 2), self.trunk.forward_head(last, pre_logits=True)  # n (h w) d
 
 
 def small_stem(trunk: Any, stride: int = 1) -> None:

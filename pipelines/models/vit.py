@@ -1,4 +1,4 @@
-"""ViTs of timm with the class token of every block at hand, and the MoCo v3 way to begin one."""
+"""ViTs of timm with the class token of every block at hand, and MoCo v3's initialisation of one."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewkit.pipelines.models.backbone import Backbone
-from viewkit.pipelines.models.positions import sincos_positions
+from viewkit.shards.errors import ConfigError
 
 
 class VisionTransformer(Backbone):
@@ -35,8 +35,9 @@ class VisionTransformer(Backbone):
             taps.append(x[:, 0].clone() if has_class else x.mean(dim=1))
         return trunk.forward_head(trunk.norm(x), pre_logits=True), taps
 
-    def tokens(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n t d"]:
-        return self.trunk.forward_features(x)[:, self.trunk.num_prefix_tokens :]
+    def tokens_and_features(self, x: Float[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n t d"], Float[Tensor, "n d"]]:
+        last = self.trunk.forward_features(x)
+        return last[:, self.trunk.num_prefix_tokens :], self.trunk.forward_head(last, pre_logits=True)
 
 
 def fix_positions(trunk: Any) -> None:
@@ -47,13 +48,32 @@ def fix_positions(trunk: Any) -> None:
     trunk.pos_embed = nn.Parameter(codes, requires_grad=False)
 
 
+def sincos_positions(rows: int, columns: int, width: int, *, num_prefix: int = 1) -> Float[Tensor, "1 t d"]:
+    """Fixed two-dimensional sine-cosine codes (MoCo v3, Chen et al. 2021, sec. 4).
+
+    Those of `num_prefix` class tokens (all zero), then of the patches in reading order.
+
+    A patch has width / 4 sines and cosines of its column and as many of its row, at wavelengths from 2 pi to
+    10000 * 2 pi patches.
+    """
+    if width % 4:
+        raise ConfigError(f"sine-cosine positions need a width that 4 divides, and the ViT's is {width}")
+    omega = 10_000.0 ** -(torch.arange(width // 4, dtype=torch.float64) / (width // 4))
+    x = torch.arange(columns, dtype=torch.float64)[:, None] * omega
+    y = torch.arange(rows, dtype=torch.float64)[:, None] * omega
+    across = torch.cat([x.sin(), x.cos()], dim=1).expand(rows, columns, width // 2)
+    down = torch.cat([y.sin(), y.cos()], dim=1)[:, None].expand(rows, columns, width // 2)
+    patches = torch.cat([across, down], dim=2).flatten(0, 1)  # (rows columns) d
+    return torch.cat([torch.zeros(num_prefix, width, dtype=torch.float64), patches])[None].float()
+
+
 def freeze_patches(trunk: Any) -> None:
     """Stop training the patch projection: MoCo v3's cure for instability (Chen et al. 2021, sec. 4.2)."""
     for parameter in trunk.patch_embed.parameters():
         parameter.requires_grad_(False)
 
 
-def draw_moco_v3_weights(trunk: Any) -> None:
+def init_moco_v3_weights(trunk: Any) -> None:
     """Xavier-uniform weights and zero biases; queries, keys and values count as three matrices, the patch projection
     as one matrix from its pixels to the width."""
     for name, module in trunk.named_modules():

@@ -1,1 +1,3 @@
 """Stage `pack`: images from folders, tars and bundled photographs into the column `images`."""
+
+WRITES = {"images": "pack SOURCE"}

@@ -17,11 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
+from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import path_digest
 from viewkit.pipelines.pack.listing import span
-from viewkit.pipelines.pack.raw import LABEL, SOURCE
+from viewkit.pipelines.pack.raw import LABEL, PATH
 from viewkit.shards.codecs import decode_with_pillow, encode_json, encode_png
-from viewkit.shards.errors import DataError
+from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
 
 PHOTOGRAPHS = {
@@ -63,6 +64,13 @@ class Tile(NamedTuple):
         return f"{self.photograph}_{self.top:04d}_{self.left:04d}"
 
 
+def open_demo(split: str, config: PackConfig) -> "DemoSources":
+    """``demo:train`` or ``demo:test``; ``demo:`` is the first."""
+    if split not in ("", "train", "test"):
+        raise ConfigError(f"pack: the source 'demo:{split}' has no such split; use demo:train or demo:test")
+    return DemoSources(split or "train", rows_per_shard=config.rows_per_shard)
+
+
 class DemoSources:
     """Tiles of one split, ``train`` or ``test``, cut when they are read."""
 
@@ -98,7 +106,7 @@ class DemoSources:
                     "png": encode_png(np.ascontiguousarray(pixels)),
                     "cls": b"%d" % names.index(name),
                     "json": encode_json({"box_px": [top, left, SIDE_PX, SIDE_PX]}),
-                    SOURCE: f"demo:{PHOTOGRAPHS[name]}".encode(),
+                    PATH: f"demo:{PHOTOGRAPHS[name]}".encode(),
                     LABEL: name.encode(),
                 },
             )

@@ -50,7 +50,7 @@ class Found:
 
 
 @dataclass
-class Folder:
+class Listing:
     """Everything below a folder, sorted by path into what may be packed and what is only counted."""
 
     images: list[Found] = field(default_factory=list)
@@ -66,26 +66,26 @@ IMAGE_SUFFIXES = frozenset((*JPEG_SUFFIXES, *NETPBM_SUFFIXES, *OTHER_SUFFIXES))
 COMPRESSED_TARS = (".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4")
 
 
-def list_folder(root: Path, *, leave_out: Path | None = None) -> Folder:
+def list_folder(root: Path, *, leave_out: Path | None = None) -> Listing:
     """Walk `root`. Links are followed, but never back into a folder above; hidden names and `leave_out` are skipped.
 
     Raises `DataError` when a folder cannot be read.
     """
-    folder = Folder()
+    listing = Listing()
     skipped = None if leave_out is None else _identity(os.fspath(leave_out))
     for path, size in _walk(os.fspath(root), "", (), skipped):
         lower = path.lower()
         if os.path.splitext(lower)[1] in IMAGE_SUFFIXES:
-            folder.images.append(Found(path, size))
+            listing.images.append(Found(path, size))
         elif lower.endswith(".tar"):
-            folder.tars.append(Found(path, size))
+            listing.tars.append(Found(path, size))
         else:
-            folder.others += 1
+            listing.others += 1
             if lower.endswith(COMPRESSED_TARS):
-                folder.compressed.append(path)
-    for found in (folder.images, folder.tars):
+                listing.compressed.append(path)
+    for found in (listing.images, listing.tars):
         found.sort(key=lambda one: one.path.encode("utf-8", "surrogateescape"))
-    return folder
+    return listing
 
 
 def _walk(

@@ -1,68 +1,75 @@
-"""Which source a command's argument means."""
+"""What the SOURCE of `viewkit pack` means: ``SCHEME:REST``, or a path. A new source is its file and a line here."""
 
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from viewkit.pipelines.pack.config import PackConfig
-from viewkit.pipelines.pack.demo import DemoSources
-from viewkit.pipelines.pack.folder import FolderSources
 from viewkit.pipelines.pack.keys import display
-from viewkit.pipelines.pack.listing import COMPRESSED_TARS, Folder, Found, list_folder
-from viewkit.pipelines.pack.tars import TarSources
+from viewkit.pipelines.pack.listing import COMPRESSED_TARS, Found, Listing, list_folder
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.sources import Sources
+
+SCHEMES: dict[str, str] = {
+    "demo": "viewkit.pipelines.pack.demo:open_demo",
+}
+"""SCHEME -> ``module:function``. The function is given REST and the config, and returns a `PackSources`."""
+
+PATHS: Mapping[str, str] = {
+    "images": "viewkit.pipelines.pack.folder:open_folder",
+    "tars": "viewkit.pipelines.pack.tars:open_tars",
+}
+"""What a path holds (a field of `Listing`; the first that is not empty counts) -> ``module:function``. The function is
+given the folder, its listing and the config."""
 
 NEEDED = "a folder of images, a WebDataset tar, a folder of such tars, demo:train or demo:test is needed"
 
 
 class PackSources(Sources, Protocol):
-    """What the three kinds of source share beyond `Sources`."""
+    """What every source of `pack` has beyond `Sources`: its rows are raw ones (`raw`), or rejects."""
 
     digest: str
     """Hexadecimal SHA-256 of the listing."""
-
-    notes: tuple[str, ...]
-    """Lines for the user: what was left out."""
 
 
 def open_source(source: str, config: PackConfig, *, leave_out: Path | None = None) -> PackSources:
     """List a source. leave_out: a folder below it to skip, the dataset itself.
 
-    Raises `ConfigError` for an unknown demo split or labels that the source cannot give, `DataError` for a source that
-    is missing, empty, unreadable or of another kind.
+    Raises `ConfigError` for an option that the source cannot follow, `DataError` for a source that is missing, empty,
+    unreadable or of another kind.
     """
-    rows_per_shard, max_bytes = config.rows_per_shard, config.max_file_mb * 10**6
-    if source.startswith("demo:"):
-        split = source.removeprefix("demo:") or "train"
-        if split not in ("train", "test"):
-            raise ConfigError(f"pack: the source '{source}' has no such split; use demo:train or demo:test")
-        return DemoSources(split, rows_per_shard=rows_per_shard)
+    scheme, colon, rest = source.partition(":")
+    if colon and scheme in SCHEMES:
+        opened: PackSources = _load(SCHEMES[scheme])(rest, config)
+        return opened
     if not source.strip():
         raise ConfigError(f"pack: the source is empty; {NEEDED}")
-    root = Path(source).expanduser()
-    shown = display(source)
+    root, listing = list_path(source, leave_out)
+    for held, opener in PATHS.items():
+        if getattr(listing, held):
+            found: PackSources = _load(opener)(root, listing, config)
+            return found
+    if listing.compressed:
+        check_is_tar(listing.compressed[0], display(source))
+    held = f"holds {listing.others} files, none of them an image or a tar" if listing.others else "is empty"
+    raise DataError(f"pack: the source '{display(source)}' {held} (hidden ones are ignored); {NEEDED}")
+
+
+def list_path(source: str, leave_out: Path | None) -> tuple[Path, Listing]:
+    """The folder a path means and what is in it; a single tar is a listing of one. Raises `DataError`."""
+    root, shown = Path(source).expanduser(), display(source)
     try:
         is_folder, is_file = root.is_dir(), root.is_file()
     except (OSError, ValueError) as error:
-        raise DataError(f"pack: the source '{shown}' cannot be looked at: {error}; {NEEDED}") from error
+        raise DataError(f"pack: the source '{shown}' cannot be read: {error}; {NEEDED}") from error
     if is_file:
         found = [Found(root.name, root.stat().st_size)]
         check_is_tar(root.name, shown)
-        root, folder = root.parent, Folder(tars=found)
-    elif is_folder:
-        folder = list_folder(root, leave_out=leave_out)
-    else:
-        raise DataError(f"pack: the source '{shown}' does not exist; {NEEDED}")
-    if folder.images:
-        return FolderSources(root, folder, labels=config.labels, rows_per_shard=rows_per_shard, max_bytes=max_bytes)
-    if folder.tars:
-        if config.labels == "folders":
-            raise ConfigError("pack: labels 'folders' needs a folder of images; tars bring their labels as KEY.cls")
-        return TarSources(root, folder.tars, rows_per_shard=rows_per_shard, max_bytes=max_bytes)
-    if folder.compressed:
-        check_is_tar(folder.compressed[0], shown)
-    held = f"holds {folder.others} files, none of them an image or a tar" if folder.others else "is empty"
-    raise DataError(f"pack: the source '{shown}' {held} (hidden ones are not looked at); {NEEDED}")
+        return root.parent, Listing(tars=found)
+    if is_folder:
+        return root, list_folder(root, leave_out=leave_out)
+    raise DataError(f"pack: the source '{shown}' does not exist; {NEEDED}")
 
 
 def check_is_tar(name: str, shown: str) -> None:
@@ -74,3 +81,8 @@ def check_is_tar(name: str, shown: str) -> None:
         )
     if not lower.endswith(".tar"):
         raise DataError(f"pack: the source '{shown}' is a file; {NEEDED}")
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

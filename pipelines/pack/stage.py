@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
 from viewkit.pipelines.pack.config import PackConfig
-from viewkit.pipelines.pack.intake import Refused, take_in
+from viewkit.pipelines.pack.ingest import Unusable, ingest
 from viewkit.pipelines.pack.keys import plain
-from viewkit.pipelines.pack.raw import IMAGES, LABEL, SOURCE, refuse
+from viewkit.pipelines.pack.raw import IMAGES, LABEL, PATH, reject_file
 from viewkit.pipelines.pack.source import PackSources, open_source
-from viewkit.pipelines.stage import MapStage, Run, ShardFn
 from viewkit.shards.codecs import encode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.row import Reject, Row
@@ -62,33 +62,37 @@ class PackStage(MapStage[PackConfig]):
 
 
 def pack_row(raw: Row, config: PackConfig) -> Row | Reject:
-    """One raw row of a source (`raw`) by the decoding policy (`intake`). Never raises, whatever the bytes are.
+    """One raw row of a source (`raw`) by the decoding policy (`ingest`). Never raises, whatever the bytes are.
 
     Row: the image, ``cls`` if there is one, ``json`` with what was found and done, and a sample's further members.
     """
-    path = raw.fields[SOURCE].decode("utf-8", "surrogateescape")
+    path = raw.fields[PATH].decode("utf-8", "surrogateescape")
     images = [extension for extension in raw.fields if extension in IMAGES]
     if not images:
         members = ", ".join(name for name in raw.fields if not name.startswith("/"))
-        return refuse(path, "no_image", f"no member is an image; the sample has {members or 'nothing'}", key=raw.key)
+        return reject_file(
+            path, "no_image", f"no member is an image; the sample has {members or 'nothing'}", key=raw.key
+        )
     if len(images) > 1:
         detail = f"{', '.join(images)}: name all but one like KEY.mask.png"
-        return refuse(path, "several_images", detail, key=raw.key)
+        return reject_file(path, "several_images", detail, key=raw.key)
     facts: dict[str, Any] = {"source": plain(path)}
     kept = {name: data for name, data in raw.fields.items() if not name.startswith("/") and name != images[0]}
     if "cls" in kept:
         label = kept["cls"].strip()
         if not (label.isdigit() and len(label) <= 9):
-            return refuse(path, "bad_label", f"KEY.cls is {kept['cls'][:40]!r}; a class index is needed", key=raw.key)
+            return reject_file(
+                path, "bad_label", f"KEY.cls is {kept['cls'][:40]!r}; a class index is needed", key=raw.key
+            )
         kept["cls"] = b"%d" % int(label)
     if LABEL in raw.fields:
         facts["label"] = plain(raw.fields[LABEL].decode("utf-8", "surrogateescape"))
     try:
         if "json" in kept:
             facts["metadata"] = read_metadata(kept["json"])
-        taken = take_in(raw.fields[images[0]], max_pixels=config.max_pixels, min_side_px=config.min_side_px)
-    except Refused as refusal:
-        return refuse(path, refusal.reason, str(refusal), key=raw.key)
+        taken = ingest(raw.fields[images[0]], max_pixels=config.max_pixels, min_side_px=config.min_side_px)
+    except Unusable as refusal:
+        return reject_file(path, refusal.reason, str(refusal), key=raw.key)
     facts.update(format=taken.format, mode=taken.mode, size=list(taken.size), done=list(taken.done))
     if taken.profile:
         facts["colour_profile"] = "not applied"
@@ -96,10 +100,10 @@ def pack_row(raw: Row, config: PackConfig) -> Row | Reject:
 
 
 def read_metadata(data: bytes) -> Any:
-    """The source's own KEY.json; NaN and infinities become null, as strict JSON has none. Raises `Refused`."""
+    """The source's own KEY.json; NaN and infinities become null, as strict JSON has none. Raises `Unusable`."""
     try:
         value = json.loads(data.decode("utf-8-sig"), parse_constant=lambda _: None)
         encode_json(value)
     except (ValueError, RecursionError) as error:
-        raise Refused("bad_json", f"KEY.json is not JSON in UTF-8: {error}") from error
+        raise Unusable("bad_json", f"KEY.json is not JSON in UTF-8: {error}") from error
     return value

@@ -14,15 +14,23 @@ from typing import BinaryIO
 
 import numpy as np
 
+from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import display, row_key, shuffled
-from viewkit.pipelines.pack.listing import Found, Texts, listing_digest, span
-from viewkit.pipelines.pack.raw import IMAGES, SOURCE, refuse
-from viewkit.shards.errors import DataError
+from viewkit.pipelines.pack.listing import Found, Listing, Texts, listing_digest, span
+from viewkit.pipelines.pack.raw import IMAGES, PATH, reject_file
+from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
 
 MEMBER = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]*)", re.DOTALL)
 EXTENSION = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}")
 BLOCK = 512
+
+
+def open_tars(root: Path, listing: Listing, config: PackConfig) -> "TarSources":
+    if config.labels == "folders":
+        raise ConfigError("pack: labels 'folders' needs a folder of images; tars bring their labels as KEY.cls")
+    rows_per_shard, max_bytes = config.rows_per_shard, config.max_file_mb * 10**6
+    return TarSources(root, listing.tars, rows_per_shard=rows_per_shard, max_bytes=max_bytes)
 
 
 class TarSources:
@@ -87,22 +95,24 @@ class TarSources:
     def _read(self, sample: int, stream: BinaryIO) -> Row | Reject:
         name = self._names[sample]
         fields: dict[str, bytes] = {}
-        source = name
+        path = name
         for member in range(int(self._starts[sample]), int(self._starts[sample + 1])):
             extension = self._extensions[member]
             offset, size = (int(number) for number in self._members[member])
             if EXTENSION.fullmatch(extension) is None:
-                return refuse(name, "bad_member", f"extension '{display(extension)}' has odd characters")
+                return reject_file(name, "bad_member", f"extension '{display(extension)}' has odd characters")
             if size > self._max_bytes:
-                return refuse(name, "too_many_bytes", f"{extension} has {size}; max_file_mb allows {self._max_bytes}")
+                return reject_file(
+                    name, "too_many_bytes", f"{extension} has {size}; max_file_mb allows {self._max_bytes}"
+                )
             stream.seek(offset)
             fields[extension] = stream.read(size)
             if len(fields[extension]) != size:
                 tar = self._tars[int(self._tar_of[sample])]
                 raise DataError(f"pack: '{display(tar)}' has become shorter since it was listed; pack it again")
             if extension in IMAGES:
-                source = f"{name}.{extension}"
-        fields[SOURCE] = source.encode("utf-8", "surrogateescape")
+                path = f"{name}.{extension}"
+        fields[PATH] = path.encode("utf-8", "surrogateescape")
         return Row(row_key(name), fields)
 
 
@@ -149,10 +159,10 @@ def _open(path: str, name: str) -> BinaryIO:
 
 
 def _members(stream: BinaryIO, shown: str) -> Iterator[tarfile.TarInfo]:
-    """The members of a tar, which must be whole.
+    """The members of a tar, which must be complete.
 
     `tarfile` takes a damaged header for the end of the archive, and what follows an end mark it never sees; so the
-    place where it stopped is looked at.
+    place where it stopped is checked.
     """
     length = os.fstat(stream.fileno()).st_size
     damaged = f"pack: the tar '{shown}' is cut or damaged"
@@ -166,7 +176,7 @@ def _members(stream: BinaryIO, shown: str) -> Iterator[tarfile.TarInfo]:
                 yield member
                 tar.members.clear()  # type: ignore[attr-defined]  # tarfile remembers every member; a million of them are a gigabyte
             end = tar.offset
-    except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, OSError, ValueError, OverflowError, RecursionError) as error:
         advice = "a plain, uncompressed tar is needed; copy it again or repack it"
         raise DataError(f"{damaged}, or not a tar: {error}; {advice}") from error
     stream.seek(end)

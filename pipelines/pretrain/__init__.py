@@ -1,1 +1,3 @@
 """Stage `pretrain`: the thin trainer that reads pairs."""
+
+WRITES = {"runs/NAME": "pretrain"}

@@ -1,38 +1,58 @@
-"""Options of `viewkit pretrain`."""
+"""Options of `viewkit pretrain` as they are given, and the settings that they resolve to."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from viewkit.pipelines.pretrain.settings import (
-    COMMON,
-    SETTINGS,
-    FrameworkOptions,
-    OptimiserName,
-    Settings,
-    StartName,
-    kind_of,
-    resolve,
-)
-from viewkit.pipelines.pretrain.view_options import ViewOptions
-from viewkit.pipelines.training.duration import check_duration
-from viewkit.pipelines.training.ranges import check_above_zero, check_at_least, check_within
-from viewkit.pipelines.training.running import RunningOptions
+from viewkit.pipelines.engine.ranges import check_at_least
+from viewkit.pipelines.frameworks.table import FRAMEWORKS, card_of, cards
+from viewkit.pipelines.models.architectures import Init, kind_of
+from viewkit.pipelines.pairs.options import COMPARISONS, VIEWS, ViewOptions
+from viewkit.pipelines.pretrain.compatibility import check_count, check_fit
+from viewkit.pipelines.training.choices import option_names, options_class
+from viewkit.pipelines.training.multi_view import MULTI_VIEW, resolve_multi_view
+from viewkit.pipelines.training.options import OptimiserName, TrainingOptions, TrainingSettings
 from viewkit.shards.errors import ConfigError
+
+OWN = {name: (card.options_on("resnet"), card.options_on("vit")) for name, card in cards().items()}
+FRAMEWORK_OPTIONS = option_names(table for tables in OWN.values() for table in tables)
+COMPARED = {name: (each.options,) for name, each in MULTI_VIEW.items()}
+MULTI_VIEW_HELP = "how they are compared: " + ", ".join(f"{each.help} ({name})" for name, each in MULTI_VIEW.items())
+
+if TYPE_CHECKING:
+    FrameworkName = str
+    MultiViewName = str
+
+    class FrameworkOptions: ...
+
+    class MultiViewOptions: ...
+else:  # the tables say which there are
+    FrameworkName, MultiViewName = Literal[tuple(FRAMEWORKS)], Literal[tuple(MULTI_VIEW)]
+    FrameworkOptions = options_class("FrameworkOptions", OWN, owner="framework", group="Framework")
+    MultiViewOptions = options_class("MultiViewOptions", COMPARED, owner="loss", group="Views and pairs")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainConfig(ViewOptions, FrameworkOptions, RunningOptions):
-    """Train an encoder on pairs of views: any framework, any selection of pairs, with or without generated views."""
+class PretrainConfig(MultiViewOptions, ViewOptions, FrameworkOptions, TrainingOptions):
+    """Train an encoder on pairs of views: any framework, any selection of pairs, with or without generated views.
 
+    None: as the framework has it on this kind of backbone. `resolve` gives the settings.
+    """
+
+    GROUP: ClassVar[str] = "Training"
+    MAIN: ClassVar[tuple[str, ...]] = (
+        "framework", "select", "alpha", "weights", "arch", "side_px", "policy", "epochs", "batch_size", "lr",
+    )  # fmt: skip
+
+    framework: Annotated[FrameworkName, "self-supervised method"] = "moco_v3"
+    multi_view: Annotated[MultiViewName, MULTI_VIEW_HELP] = "loss_avg"
     arch: Annotated[str, "a ViT or ResNet of timm, or one of viewkit's small ones"] = "resnet18_cifar"
-    start: Annotated[
-        StartName | None,
-        "how a ViT begins: fixed sine-cosine positions, frozen patches and weights as in MoCo v3, or as timm makes it "
-        "(default: the framework's)",
+    init: Annotated[
+        Init | None,
+        "initialisation of a ViT: MoCo v3's weights with fixed sine-cosine positions and a frozen patch projection, or "
+        "timm's (default: the framework's)",
     ] = None
-    num_heads: Annotated[int | None, "attention heads of a ViT, where the architecture's own number is not wanted"] = (
-        None
-    )
+    num_heads: Annotated[int | None, "attention heads of a ViT, in place of the architecture's own number"] = None
     side_px: Annotated[int, "side of the views"] = 32
     policy: Annotated[str | None, "augmentations: a policy's name, or a TOML file (default: the framework's)"] = None
     epochs: Annotated[int, "passes over the images"] = 200
@@ -43,42 +63,67 @@ class PretrainConfig(ViewOptions, FrameworkOptions, RunningOptions):
     lr: Annotated[
         float | None, "learning rate at 256 images a batch, scaled with the batch (default: the framework's)"
     ] = None
-    weight_decay: Annotated[float | None, "of weights; see --decay-all (default: the framework's)"] = None
+    weight_decay: Annotated[float | None, "weight decay; see --decay-all (default: the framework's)"] = None
     weight_decay_end: Annotated[
-        float | None, "where the weight decay goes along a cosine (default: the framework's, or where it began)"
+        float | None, "weight decay at the end, along a cosine (default: the framework's, else constant)"
     ] = None
     decay_all: Annotated[
         bool | None, "biases, norms and class tokens decay too, as in some released code (default: the framework's)"
     ] = None
-    seed: Annotated[int, "seed of every draw"] = 0
+    seed: Annotated[int, "seed of all random numbers"] = 0
 
     def __post_init__(self) -> None:
-        kind = kind_of(self.arch)
-        if (self.framework, kind) not in SETTINGS:
-            names = ", ".join(sorted({name for name, _ in SETTINGS}))
-            raise ConfigError(f"framework is '{self.framework}'; it must be one of {names}")
-        if kind == "resnet" and self.num_heads is not None:
-            raise ConfigError(f"num_heads is {self.num_heads} and arch is '{self.arch}', which has none; leave it out")
-        defaults = SETTINGS[self.framework, kind]
-        common = {name: getattr(defaults, name) for name in COMMON if getattr(self, name) is None}
-        for name, value in {**common, **resolve(self, kind)}.items():
-            object.__setattr__(self, name, value)  # the identity holds what was used, not "the framework's"
-        s = self.settings
-        check_duration(
-            epochs=self.epochs, steps=self.steps, warmup_epochs=self.warmup_epochs, batch_size=self.batch_size
-        )
-        self.check_framework()
-        self.check_views(self.framework, s.own, self.side_px)
-        self.check_batch(self.batch_size)
-        check_within(1, 65_536, side_px=self.side_px, num_heads=self.num_heads)
-        check_above_zero(lr=s.lr)
-        check_at_least(0, weight_decay=s.weight_decay, weight_decay_end=s.weight_decay_end)
-        self.check_running()
-        check_within(0, 2**63 - 1, seed=self.seed)
+        resolve(self)  # an impossible config is refused at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainSettings(ViewOptions, TrainingSettings):
+    """What a run is trained with: every value known. own: the framework's options; compared: the multi-view loss's.
+
+    weight_decay_end: where the weight decay moves to along a cosine, or None.
+    """
+
+    framework: str
+    own: Mapping[str, Any]
+    multi_view: str
+    compared: Mapping[str, Any]
+    optimiser: OptimiserName
+    weight_decay_end: float | None
+    decay_all: bool
 
     @property
-    def settings(self) -> Settings:
-        """The resolved values."""
-        kind = kind_of(self.arch)
-        common = {name: getattr(self, name) for name in COMMON}
-        return Settings(**common, own=resolve(self, kind))
+    def num_globals(self) -> int | None:
+        """Large views of a multi-crop framework; None where a framework compares pairs."""
+        return self.own.get("num_globals")
+
+    def values(self) -> dict[str, Any]:
+        """As JSON values for the identity, the framework's and the multi-view loss's own options among the others."""
+        values = super().values()
+        own, compared = values.pop("own"), values.pop("compared")
+        return {**values, **own, **compared}
+
+
+def resolve(config: PretrainConfig) -> PretrainSettings:
+    """Every value of a run, given or default; a pure function. `ConfigError` for what cannot be."""
+    if config.framework not in FRAMEWORKS:
+        raise ConfigError(f"framework is '{config.framework}'; it must be one of {', '.join(sorted(FRAMEWORKS))}")
+    if config.multi_view not in MULTI_VIEW:
+        raise ConfigError(f"multi_view is '{config.multi_view}'; it must be one of {', '.join(MULTI_VIEW)}")
+    given: dict[str, Any] = asdict(config)
+    card, kind = card_of(config.framework), kind_of(config.arch)
+    recipe = card.recipe(kind)
+    values = {field.name: given[field.name] for field in fields(PretrainSettings) if field.name in given}
+    for name in ("policy", "init", "optimiser", "lr", "weight_decay", "weight_decay_end", "decay_all"):
+        values[name] = getattr(recipe, name) if given[name] is None else given[name]
+    if config.selection.chooses:
+        values["views"] = VIEWS if config.views is None else config.views
+        if card.traits.multi_crop:
+            values["comparisons"] = COMPARISONS if config.comparisons is None else config.comparisons
+    own = card.resolve({name: given[name] for name in FRAMEWORK_OPTIONS}, kind, config.batch_size)
+    settings = PretrainSettings(**values, own=own, compared=resolve_multi_view(config.multi_view, given))
+    settings.check()
+    check_at_least(0, weight_decay_end=settings.weight_decay_end)
+    config.check_views(config.side_px)
+    check_fit(config, config.multi_view, card, own)
+    check_count(settings, card)
+    return settings

@@ -2,37 +2,28 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from torch.optim import Optimizer
-
 from viewkit.pipelines.distributed import is_main
+from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.frameworks.table import create_framework
 from viewkit.pipelines.models.backbones import create_backbone
-from viewkit.pipelines.models.encoder import EncoderFacts, save_encoder
-from viewkit.pipelines.models.shared_norm import share_norms
-from viewkit.pipelines.pretrain.config import PretrainConfig
-from viewkit.pipelines.pretrain.frameworks.create import create_framework
-from viewkit.pipelines.pretrain.view_options import STORED
-from viewkit.pipelines.pretrain.views import check_sides, create_picker, create_source
-from viewkit.pipelines.stage import FitStage, Run
-from viewkit.pipelines.training.duration import count_steps
+from viewkit.pipelines.models.saved import EncoderFacts, save_encoder
+from viewkit.pipelines.pairs.load import QUALITY
+from viewkit.pipelines.pretrain.config import PretrainConfig, PretrainSettings, resolve
+from viewkit.pipelines.pretrain.pairs import check_sides, create_selector, create_source
 from viewkit.pipelines.training.framework import Framework
-from viewkit.pipelines.training.loop import METRICS, Picker, Schedule, Watching, time_steps, train
-from viewkit.pipelines.training.metrics import read_metrics
-from viewkit.pipelines.training.multi_view import set_multi_view
-from viewkit.pipelines.training.optimisers import create_optimiser, decay_all
-from viewkit.pipelines.training.pair_loader import QUALITY
-from viewkit.pipelines.training.pairs import PairSource
-from viewkit.pipelines.training.probes import KnnProbe
-from viewkit.pipelines.training.samples import SampleReader
-from viewkit.pipelines.training.step import check_micro_batch, compile_backbones
+from viewkit.pipelines.training.loop import METRICS, train
+from viewkit.pipelines.training.monitoring import read_metrics
+from viewkit.pipelines.training.multi_view import MULTI_VIEW
+from viewkit.pipelines.training.prepare import Optimisation, Training, prepare_training
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.shards.codecs import encode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError
-from viewkit.shards.files import write_whole
+from viewkit.shards.files import write_atomic
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 COUNTED = ("missing_views", "missing_pairs", "missing_quality")
@@ -68,121 +59,78 @@ class PretrainStage(FitStage[PretrainConfig]):
 
     def reads(self, config: PretrainConfig) -> tuple[str, ...]:
         genview = ("genview",) if config.alpha > 0 else ()
-        pairs = (config.pairs,) if config.select in STORED else ()
+        pairs = (config.pairs,) if config.selection.stored else ()
         quality = (QUALITY,) if config.weights == "quality" else ()
         return ("images", *genview, *pairs, *quality)
 
+    def settings(self, config: PretrainConfig) -> dict[str, Any]:
+        return resolve(config).values()
+
     def inputs(self, config: PretrainConfig, dataset: Dataset) -> Mapping[str, str]:
         """Also what the policy says: a TOML file can change under the same name."""
-        return {**super().inputs(config, dataset), "policy": digest(load_policy(config.settings.policy).to_dict())}
+        return {**super().inputs(config, dataset), "policy": digest(load_policy(resolve(config).policy).to_dict())}
 
     def fit(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
-        training = prepare(config, run)
+        settings = resolve(config)
+        training = prepare(settings, run)
         if is_main():
-            write_whole(run.folder / "config.json", encode_json(self.settings(config)))
+            write_atomic(run.folder / "config.json", encode_json(settings.values()))
         last = train(
             training.framework,
             training.optimiser,
             training.source,
             training.schedule,
             run,
-            {"stage": self.name, **self.settings(config)},
-            picker=training.picker,
-            watching=training.watching,
+            {"stage": self.name, **settings.values()},
+            selector=training.selector,
+            monitoring=training.monitoring,
         )
         if not is_main():
             return {}
         facts = EncoderFacts(
-            arch=config.arch,
-            side_px=config.side_px,
-            start=config.settings.start,
-            num_heads=config.num_heads,
-            seed=config.seed,
+            arch=settings.arch,
+            side_px=settings.side_px,
+            init=settings.init,
+            num_heads=settings.num_heads,
+            seed=settings.seed,
             mean=training.source.policy.mean,
             std=training.source.policy.std,
         )
         save_encoder(run.folder, training.framework.encoder, facts)
         steps, lines = training.schedule.steps, read_metrics(run.folder / METRICS)
         counts = {name: sum(int(line.get(name) or 0) for line in lines) for name in COUNTED if name in lines[-1]}
-        shares = shares_of(lines, steps * config.batch_size)
+        shares = shares_of(lines, steps * settings.batch_size)
         return {"steps": steps, "loss": last["loss"], "spread": last["spread"], **counts, **shares}
 
     def plan(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
-        training = prepare(replace(config, log_views=None), run)
-        steps = training.schedule.steps
-        step_s = time_steps(
-            training.framework,
-            training.optimiser,
-            training.source,
-            training.schedule,
-            run.device,
-            picker=training.picker,
+        settings = replace(resolve(config), log_views=None)  # a plan writes nothing
+        return prepare(settings, run).plan(run.device)
+
+
+def prepare(settings: PretrainSettings, run: Run) -> Training[Framework]:
+    """Raises before any work where a setting does not fit the data."""
+    source = create_source(settings, run)
+
+    def build(steps: int) -> Framework:
+        backbone = create_backbone(
+            settings.arch, settings.side_px, init=settings.init, num_heads=settings.num_heads, seed=settings.seed
         )
-        return {
-            "rows": training.source.loader.num_rows,
-            "steps": steps,
-            "step_s": round(step_s, 4),
-            "estimated_s": round(step_s * steps, 1),
-        }
+        check_sides(backbone, source)
+        framework = create_framework(backbone, settings, steps=steps, steps_per_epoch=source.steps_per_epoch)
+        MULTI_VIEW[settings.multi_view].apply(framework, **settings.compared)
+        return framework
 
-
-@dataclass(frozen=True)
-class Training:
-    """Everything the loop needs."""
-
-    framework: Framework
-    optimiser: Optimizer
-    source: PairSource
-    schedule: Schedule
-    picker: Picker | None
-    watching: Watching
-
-
-def prepare(config: PretrainConfig, run: Run) -> Training:
-    """Raises before any work where an option does not fit the data."""
-    s = config.settings
-    source = create_source(config, run)
-    steps, warmup = count_steps(
-        epochs=config.epochs,
-        steps=config.steps,
-        warmup_epochs=config.warmup_epochs,
-        steps_per_epoch=source.steps_per_epoch,
+    optimisation = Optimisation(
+        optimiser=settings.optimiser,
+        weight_decay=settings.weight_decay,
+        weight_decay_end=settings.weight_decay_end,
+        decay_all=settings.decay_all,
     )
-    schedule = Schedule(
-        steps=steps,
-        warmup_steps=warmup,
-        peak_lr=s.lr * config.batch_size / 256,
-        weight_decay=None if s.weight_decay_end is None else (s.weight_decay, s.weight_decay_end),
-        precision=config.precision,
-        micro_batch=config.micro_batch,
-    )
-    backbone = create_backbone(config.arch, config.side_px, start=s.start, num_heads=config.num_heads, seed=config.seed)
-    check_sides(backbone, source)
-    check_micro_batch(backbone, config.micro_batch, source.loader.batch_size)
-    framework = create_framework(backbone, config, steps=steps, steps_per_epoch=source.steps_per_epoch)
-    share_norms(framework, run.device)
-    framework = framework.to(run.device)
-    set_multi_view(framework, config.multi_view, shrink=config.dsf_shrink, exact=config.dsf_exact)
-    watching = watching_of(config, run, source)
-    groups = framework.groups(s.weight_decay)
-    optimiser = create_optimiser(s.optimiser, decay_all(groups, s.weight_decay) if s.decay_all else groups)
-    if config.compile:
-        compile_backbones(framework)
-    return Training(framework, optimiser, source, schedule, create_picker(config, run), watching)
-
-
-def watching_of(config: PretrainConfig, run: Run, source: PairSource) -> Watching:
-    """What is looked at on the way; `ConfigError` when neighbours are to be asked and the images have no labels."""
-    if config.knn_epochs is None:
-        return Watching(tensorboard=config.tensorboard)
-    probe = KnnProbe(run.dataset.column("images"), SampleReader(), source.policy, run.device)
-    probe.check("knn_epochs", config.knn_epochs)
-    steps = config.knn_epochs * source.steps_per_epoch
-    return Watching(probe=probe, probe_steps=steps, tensorboard=config.tensorboard)
+    return prepare_training(run, source, settings, optimisation, build, create_selector(settings, run))
 
 
 def shares_of(lines: Sequence[Mapping[str, Any]], num_rows: int) -> dict[str, float]:
-    """Of what hard view selection counted, as shares of all rows: pairs that overlap least, and choices that agreed."""
+    """What hard view selection counted, as shares of all rows: pairs of least overlap, and choices that agreed."""
 
     def total(name: str) -> int:
         return sum(int(line.get(name) or 0) for line in lines)
@@ -190,6 +138,6 @@ def shares_of(lines: Sequence[Mapping[str, Any]], num_rows: int) -> dict[str, fl
     shares = {}
     if any("lowest_iou" in line for line in lines):
         shares["lowest_iou"] = total("lowest_iou") / num_rows
-    if looked := total("agreement_rows"):
-        shares["hard_agreement"] = total("agreement_same") / looked
+    if compared := total("agreement_rows"):
+        shares["hard_agreement"] = total("agreement_same") / compared
     return shares

@@ -1,1 +1,3 @@
-"""Stages `quality_component` and `quality`: GenView's quality of every stored pair."""
+"""Stage `quality`: GenView's quality of every stored pair."""
+
+WRITES = {"quality": "quality"}

@@ -141,7 +141,7 @@ def accuracy_tables(dataset: Dataset) -> list[AccuracyTable]:
     groups: dict[str, list[tuple[str, Mapping[str, Any], Mapping[str, Any]]]] = {}
     for name in dataset.artifacts():
         parts = name.split("/")
-        if len(parts) != 3 or not (evaluation := dataset.artifact(name)).is_whole or RESULT not in evaluation.files:
+        if len(parts) != 3 or not (evaluation := dataset.artifact(name)).is_complete or RESULT not in evaluation.files:
             continue
         result = decode_json(read_file(evaluation.path(RESULT)))
         identity = evaluation.identity

@@ -13,8 +13,8 @@ class ReportConfig:
     pairs: Annotated[int, "pairs in each of the four galleries, at most 12"] = 9
     generated: Annotated[int, "generated views shown beside their sources, at most 16"] = 12
     view_px: Annotated[int, "side of the pictures, px, 32 ... 128"] = 96
-    sample: Annotated[int, "rows whose scores and levels are looked at, chosen by the hash of their keys"] = 4096
-    seed: Annotated[int, "seed of every draw"] = 0
+    sample: Annotated[int, "rows whose scores and levels are read, chosen by the hash of their keys"] = 4096
+    seed: Annotated[int, "seed of all sampling"] = 0
 
     def __post_init__(self) -> None:
         for name, low, high in (("pairs", 1, 12), ("generated", 1, 16), ("view_px", 32, 128), ("sample", 1, 2**20)):

@@ -12,7 +12,7 @@ from viewkit.shards.artifact import Artifact
 from viewkit.shards.codecs import decode_json
 from viewkit.shards.files import read_file
 
-MOST_PX = 900
+MAX_PX = 900
 
 
 @dataclass(frozen=True)
@@ -60,4 +60,4 @@ def read_findings(artifact: Artifact, file: str, captions: Mapping[str, str]) ->
 def _picture(artifact: Artifact, name: str, caption: str) -> Picture:
     with Image.open(io.BytesIO(read_file(artifact.path(name)))) as image:
         pixels = np.asarray(image.convert("RGB"))
-    return picture(fit_inside(pixels, MOST_PX) if max(pixels.shape) > MOST_PX else pixels, caption)
+    return picture(fit_inside(pixels, MAX_PX) if max(pixels.shape) > MAX_PX else pixels, caption)

@@ -1,14 +1,13 @@
 """Generated views beside their sources, and how many rows each noise level has."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.report.charts import Chart, bar_chart
 from viewkit.pipelines.report.findings import Findings, FoundTable
-from viewkit.pipelines.report.level_sample import read_levels, spread_over_levels
 from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
-from viewkit.pipelines.seeds import smallest
 from viewkit.shards.artifact import Artifact
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.column import Column
@@ -47,15 +46,36 @@ def show_generated(images: Column, genview: Column, *, count: int, side_px: int,
     return examples
 
 
+def spread_over_levels(levels: Mapping[str, int], count: int) -> list[str]:
+    """Up to `count` keys, as evenly spread over the levels as they allow, ordered by level, then by key hash.
+
+    levels: noise level by key. Within a level the keys with the smallest hashes are taken.
+    """
+    waiting: dict[int, list[str]] = defaultdict(list)
+    for key in smallest(levels, len(levels)):
+        waiting[levels[key]].append(key)
+    taken: dict[int, int] = dict.fromkeys(sorted(waiting), 0)
+    for _ in range(min(count, len(levels))):
+        level = min((each for each in taken if taken[each] < len(waiting[each])), key=lambda each: (taken[each], each))
+        taken[level] += 1
+    return [key for level, number in taken.items() for key in waiting[level][:number]]
+
+
+def read_levels(views: Column, sample: int) -> dict[str, int]:
+    """Noise level by key, of the (at most `sample`) rows with the smallest key hashes."""
+    keys = smallest(views.keys(), sample)
+    return {key: int(decode_json(views.fields(views.place_of[key])["json"])["level"]) for key in keys}
+
+
 def count_levels(genview: Column, sample: int) -> dict[int, float]:
-    """Level -> share of the (at most `sample`) rows looked at."""
+    """Level -> share of the (at most `sample`) rows read."""
     keys = smallest(genview.keys(), sample)
     levels = Counter(decode_json(genview.fields(genview.place_of[key])["json"]).get("level") for key in keys)
     return {level: levels[level] / len(keys) for level in sorted(level for level in levels if level is not None)}
 
 
 def fidelity_table(artifacts: Mapping[str, Artifact]) -> Findings | None:
-    """What `viewkit fidelity` measured, an artifact a row (GenView, tab. 10); None where nothing was measured."""
+    """What `viewkit fidelity` measured, one row per artifact (GenView, tab. 10); None where nothing was measured."""
     measured = {name: decode_json(read_file(each.path("fidelity.json"))) for name, each in artifacts.items()}
     levels = sorted({int(level) for numbers in measured.values() for level in numbers["levels"]})
     rows = []

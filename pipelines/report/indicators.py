@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from viewkit.pipelines.pairs.column import ScoredPairs
 from viewkit.pipelines.report.charts import Chart, Series, bar_chart, line_chart, step_chart
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.consistency import semantic_consistency
-from viewkit.pipelines.vs2fi.stored_pairs import ScoredPairs
 
 BINS = 20
 

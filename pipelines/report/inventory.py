@@ -6,19 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from viewkit.shards.commands import MADE_BY
+from viewkit.shards.commands import command_for
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.identity import Identity
 
 OWN = "report"
 
+PREPARED = ("estimator", "foreground", "genview", "histograms", "pairs", "foreground_views", "quality", "audit")
+"""What may be prepared beside the images, in the order of a full run: the page says which of it is not there yet."""
+
 
 @dataclass(frozen=True)
 class Part:
-    """A column or artifact. rows, rejects: of columns. remedy: the command that finishes it, when it is not whole."""
+    """A column or artifact. rows, rejects: of columns. remedy: the command that completes it."""
 
     name: str
-    is_whole: bool
+    is_complete: bool
     identity: Identity
     digest: str = ""
     rows: int | None = None
@@ -28,7 +31,7 @@ class Part:
 
     @property
     def remedy(self) -> str:
-        return "" if self.is_whole else command_of(self.identity.stage, self.name)
+        return "" if self.is_complete else command_of(self.identity.stage, self.name)
 
     @property
     def num_rejects(self) -> int:
@@ -45,7 +48,7 @@ class Inventory:
 
     def has(self, name: str) -> bool:
         part = self.columns.get(name) or self.artifacts.get(name)
-        return part is not None and part.is_whole
+        return part is not None and part.is_complete
 
     @property
     def parts(self) -> list[Part]:
@@ -54,22 +57,22 @@ class Inventory:
     @property
     def runs(self) -> list[Part]:
         """Finished runs, in order of their names."""
-        return [part for name, part in self.artifacts.items() if is_run(name) and part.is_whole]
+        return [part for name, part in self.artifacts.items() if is_run(name) and part.is_complete]
 
 
 COMMANDS = {
-    "pack": "viewkit pack SOURCE DATASET",
-    "foreground": "viewkit generate DATASET",
     "pretrain": "viewkit pretrain DATASET --name {run}",
     "evaluate": "viewkit evaluate DATASET/runs/{run} TEST_DATASET",
 }
-"""Of stages whose command is not ``viewkit STAGE DATASET``."""
+"""Of stages whose folder has a name that users choose."""
 
 
 def command_of(stage: str, name: str) -> str:
     """The command that writes the column or artifact `name` by `stage`."""
     run = name.split("/")[1] if "/" in name else "NAME"
-    return COMMANDS.get(stage, f"viewkit {stage} DATASET").replace("{run}", shlex.quote(run))
+    if stage in COMMANDS:
+        return COMMANDS[stage].replace("{run}", shlex.quote(run))
+    return f"{command_for(name, stage)} DATASET"
 
 
 def is_run(name: str) -> bool:
@@ -77,11 +80,11 @@ def is_run(name: str) -> bool:
 
 
 def take_inventory(dataset: Dataset) -> Inventory:
-    """Look at receipts and identities only. Raises DataError where they are damaged, or the dataset does not exist."""
+    """Read receipts and identities only. Raises DataError where they are damaged, or the dataset does not exist."""
     dataset.column("images")  # says how to make one
     columns = {name: column_part(dataset, name) for name in dataset.columns()}
     artifacts = {name: artifact_part(dataset, name) for name in dataset.artifacts() if name != OWN}
-    stages = {name: MADE_BY[name].split()[1] for name in MADE_BY if name not in columns and name not in artifacts}
+    stages = {name: str(command_for(name)).split()[1] for name in PREPARED if name not in {*columns, *artifacts}}
     missing = [(name, command_of(stage, name)) for name, stage in stages.items()]
     runs = [name for name in artifacts if is_run(name)]
     if not runs:
@@ -89,14 +92,14 @@ def take_inventory(dataset: Dataset) -> Inventory:
     missing += [
         (f"{run}/eval", command_of("evaluate", run))
         for run in runs
-        if artifacts[run].is_whole and not any(name.startswith(f"{run}/") for name in artifacts)
+        if artifacts[run].is_complete and not any(name.startswith(f"{run}/") for name in artifacts)
     ]
     return Inventory(columns, artifacts, tuple(missing))
 
 
 def column_part(dataset: Dataset, name: str) -> Part:
     column = dataset.column(name)
-    if len(column.whole_shards()) < column.num_shards:
+    if len(column.complete_shards()) < column.num_shards:
         return Part(name, False, column.identity)
     rejects = column.rejects
     return Part(
@@ -112,6 +115,6 @@ def column_part(dataset: Dataset, name: str) -> Part:
 
 def artifact_part(dataset: Dataset, name: str) -> Part:
     artifact = dataset.artifact(name)
-    if not artifact.is_whole:
+    if not artifact.is_complete:
         return Part(name, False, artifact.identity)
     return Part(name, True, artifact.identity, digest=artifact.digest, numbers=artifact.numbers)

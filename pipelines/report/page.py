@@ -28,7 +28,7 @@ TEMPLATE, STYLE = "report.html", "report.css"
 class Content:
     """Everything on the page. Sequences are empty where the dataset has nothing to show.
 
-    num_pairs_looked_at: rows whose scores the galleries were chosen from. num_exits: of the estimator
+    num_rows_read: rows whose scores the galleries were chosen from. num_exits: of the estimator
     that scored them.
     """
 
@@ -36,7 +36,7 @@ class Content:
     tables: Sequence[AccuracyTable]
     images: Sequence[Picture]
     galleries: Sequence[Gallery]
-    num_pairs_looked_at: int
+    num_rows_read: int
     num_exits: int
     score_charts: Sequence[Chart]
     generated: Sequence[GeneratedExample]

@@ -7,11 +7,10 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float32, UInt8
 
+from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, SIMILARITIES, ScoredPairs
 from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
 from viewkit.pipelines.views.recipe import BOX, column
-from viewkit.pipelines.views.render import render
-from viewkit.pipelines.vs2fi.scores import CONSISTENCY, LEVEL, SIMILARITIES
-from viewkit.pipelines.vs2fi.stored_pairs import ScoredPairs
+from viewkit.pipelines.views.render.render import render
 from viewkit.shards.codecs import decode_image
 from viewkit.shards.column import Column
 
@@ -23,7 +22,7 @@ BLACK, WHITE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
 @dataclass(frozen=True)
 class Outline:
-    """Where a view was cut: percent of the picture. index: 0 or 1, the view."""
+    """Where a view was cropped: percent of the picture. index: 0 or 1, the view."""
 
     top: float
     left: float
@@ -64,7 +63,7 @@ def pick_pairs(
 ) -> list[tuple[int, int, int]]:
     """The `count` rows with the lowest (highest) value among their allowed pairs, as (row, round, pair).
 
-    At most one pair a row; of equal values the earlier row, and the earlier pair, comes first.
+    At most one pair per row; of equal values the earlier row, and the earlier pair, comes first.
     """
     signed = np.where(allowed, -values if highest else values, np.inf).reshape(len(values), -1)
     best = signed.argmin(axis=1)
@@ -84,11 +83,12 @@ def make_galleries(
     plans = (
         ("Low Semantic Consistency", "Two views that may not show the same thing: likely false positives, left out "
          "first.", sample.consistency, allowed, False),
-        ("High Semantic Consistency", "Two views that the estimator takes for one image, more surely than any others.",
+        ("High Semantic Consistency", "Two views that the estimator most surely takes for one image.",
          sample.consistency, allowed, True),
         ("Low Alignment Level", f"Pairs that even a shallow exit recognises: too alike to teach much. {among}",
          sample.level, consistent, False),
-        ("High Alignment Level", f"Pairs that only a deep exit recognises, or none: same content, other looks. {among}",
+        ("High Alignment Level", "Pairs that only a deep exit recognises, or none: same content, different "
+         f"appearance. {among}",
          sample.level, consistent, True),
     )  # fmt: skip
     cache: dict[tuple[str, int], np.ndarray] = {}
@@ -114,7 +114,7 @@ def show_pair(
     *,
     side_px: int,
 ) -> PairExample:
-    """One pair: the views, and the images they were cut from with the crops outlined."""
+    """One pair: the views, and the images they were cropped from, with the crops outlined."""
     row, round_, pair = place
     key = sample.keys[row]
     recipes = sample.recipes[row, round_][sample.views[pair]]  # 2 p

@@ -1,27 +1,25 @@
 """What a run's config says for people, and its training curves."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
+from viewkit.pipelines.hard_views.importance import view_importance
+from viewkit.pipelines.hard_views.log import read_view_log
+from viewkit.pipelines.pairs.options import ViewOptions
 from viewkit.pipelines.report.charts import Chart, Series, line_chart
 from viewkit.pipelines.report.findings import FoundTable
-from viewkit.pipelines.training.metrics import read_metrics
-from viewkit.pipelines.training.view_importance import view_importance
-from viewkit.pipelines.training.view_log import read_view_log
+from viewkit.pipelines.training.monitoring import read_metrics
+from viewkit.pipelines.training.multi_view import multi_view_option_names
 from viewkit.shards.artifact import Artifact
 
 METRICS = "metrics.jsonl"
 POINTS = 240
 """Points of a curve at most; longer ones are averaged over equal stretches of lines."""
 
-METHOD_FIELDS = (
-    *("select", "pairs", "k_sc", "k_al", "alpha", "generated", "weights", "joint_area"),
-    *("views", "small_views", "comparisons", "select_side_px", "select_static_colour", "agreement_every", "log_views"),
-    *("views_per_side", "multi_view", "dsf_shrink", "dsf_exact"),
-)
+METHOD_FIELDS = (*(field.name for field in fields(ViewOptions)), *multi_view_option_names())
 """Fields of a run's config that say how pairs are made; two runs that differ in these alone are compared."""
 
 SHOWN = (
@@ -78,7 +76,7 @@ def hard_view_table(artifact: Artifact) -> FoundTable | None:
 
 
 def draw_curves(artifacts: Sequence[Artifact]) -> list[Chart]:
-    """One chart a metric, one line an artifact that has a metrics.jsonl; losses of other frameworks in other charts."""
+    """One chart per metric, one line per artifact that has a metrics.jsonl; losses are grouped by framework."""
     logs: dict[str, list[dict[str, Any]]] = {}
     frameworks: dict[str, list[str]] = {}
     for artifact in artifacts:

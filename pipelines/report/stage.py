@@ -8,6 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
+from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.engine.seeds import smallest
+from viewkit.pipelines.pairs.column import read_pairs
 from viewkit.pipelines.report.accuracy import accuracy_tables
 from viewkit.pipelines.report.config import ReportConfig
 from viewkit.pipelines.report.findings import AUDIT_PICTURES, Findings, read_findings
@@ -18,15 +21,12 @@ from viewkit.pipelines.report.page import Content, render_page
 from viewkit.pipelines.report.pairs import make_galleries
 from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
 from viewkit.pipelines.report.runs import draw_curves, hard_view_table
-from viewkit.pipelines.seeds import smallest
-from viewkit.pipelines.stage import FitStage, Run
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.stored_pairs import read_pairs
 from viewkit.shards.artifact import Artifact
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.files import read_file, write_whole
+from viewkit.shards.files import read_file, write_atomic
 
 PAGE = "index.html"
 STRIP = 12
@@ -35,13 +35,13 @@ MASKS_PX = 900
 
 
 class ReportStage(FitStage[ReportConfig]):
-    """Reads what is whole and says what is missing, so a report can be made at any time."""
+    """Reads what is complete and says what is missing, so a report can be made at any time."""
 
     name: ClassVar[str] = "report"
     shown_as: ClassVar[str] = "report"
     holds: ClassVar[Mapping[str, str]] = {"index.html": "the page, with its pictures inside"}
     replaces: ClassVar[bool] = True
-    """A report of an earlier state of the dataset is written over."""
+    """A report of an earlier state of the dataset is replaced."""
 
     @property
     def writes(self) -> str:
@@ -51,7 +51,7 @@ class ReportStage(FitStage[ReportConfig]):
         return ("images",)
 
     def inputs(self, config: ReportConfig, dataset: Dataset) -> Mapping[str, str]:
-        """Everything whole in the dataset, and what is there unfinished: the page says so."""
+        """Everything that is complete, and what is unfinished: the page says so."""
         return {part.name: part.digest or "unfinished" for part in take_inventory(dataset).parts}
 
     def fit(self, config: ReportConfig, run: Run) -> Mapping[str, Any]:
@@ -84,7 +84,7 @@ class ReportStage(FitStage[ReportConfig]):
             tables=tables,
             images=show_images(images, config.view_px) if images else [],
             galleries=galleries,
-            num_pairs_looked_at=len(sample.keys) if sample else 0,
+            num_rows_read=len(sample.keys) if sample else 0,
             num_exits=sample.num_exits if sample else 0,
             score_charts=draw_scores(sample) if sample else [],
             generated=generated,
@@ -108,7 +108,7 @@ class ReportStage(FitStage[ReportConfig]):
         )
         run.progress.advance(1)
         page = render_page(content).encode()
-        write_whole(run.folder / PAGE, page)
+        write_atomic(run.folder / PAGE, page)
         run.progress.advance(1)
         return {
             "page": PAGE,
@@ -143,7 +143,7 @@ def show_images(images: Column, side_px: int) -> list[Picture]:
 
 
 def read_masks(foreground: Artifact) -> tuple[Picture | None, str]:
-    """The contact sheet of foreground masks, where the artifact has one, and the sign that was taken."""
+    """The contact sheet of foreground masks, where the artifact has one, and the sign in use."""
     if "masks.png" not in foreground.files:
         return None, ""
     with Image.open(io.BytesIO(read_file(foreground.path("masks.png")))) as image:

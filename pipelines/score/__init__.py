@@ -1,1 +1,3 @@
 """Stage `score`: candidate views of every image and the indicators of every pair."""
+
+WRITES = {"pairs": "score"}

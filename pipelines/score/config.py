@@ -5,31 +5,32 @@ from typing import Annotated, Literal
 
 from viewkit.shards.errors import ConfigError
 
-MOST_ROUNDS = 10_000
-"""A row of so many rounds is 8 MB; the trainer cycles through a few."""
+MAX_ROUNDS = 10_000
+"""At this many rounds a row takes 8 MB; the trainer cycles through a few."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig:
     """Score candidate pairs of views of every image: Semantic Consistency and Alignment Level (VS-2FI, Alg. 1)."""
 
-    rounds: Annotated[int, "rounds of candidate views; the trainer takes a fresh one each epoch and then cycles"] = 8
-    num_views: Annotated[int, "candidate views a round (M); all M (M - 1) / 2 pairs are scored"] = 5
+    rounds: Annotated[int, "rounds of candidate views; the trainer uses another one each epoch, in turn"] = 8
+    num_views: Annotated[int, "candidate views per round (M); all M (M - 1) / 2 pairs are scored"] = 5
     gamma: Annotated[float, "alignment score an exit must exceed (eq. 5); chance is 1 / (negatives + 1)"] = 1 / 64
     candidates: Annotated[
         Literal["original", "generated", "mixed"],
-        "what views are cut from; mixed: original, generated, original, ... (all original where nothing was generated)",
+        "image that views are cropped from; mixed: original, generated, original, ... "
+        "(all original where nothing was generated)",
     ] = "original"
     policy: Annotated[str, "augmentation policy, or a TOML file"] = "strengthened"
     side_px: Annotated[int | None, "side of the views the estimator sees, px; none: the estimator's"] = None
     precision: Annotated[
         Literal["fp32", "bf16"], "of the estimator's forward pass, as for `histograms` (bf16: autocast)"
     ] = "fp32"
-    seed: Annotated[int, "seed of every draw"] = 0
+    seed: Annotated[int, "seed of all sampling"] = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.rounds <= MOST_ROUNDS:
-            raise ConfigError(f"score: rounds is {self.rounds}; needed 1 ... {MOST_ROUNDS}")
+        if not 1 <= self.rounds <= MAX_ROUNDS:
+            raise ConfigError(f"score: rounds is {self.rounds}; needed 1 ... {MAX_ROUNDS}")
         if not 2 <= self.num_views <= 64:
             raise ConfigError(f"score: num_views is {self.num_views}; needed 2 ... 64")
         if not 0 <= self.gamma < 1:

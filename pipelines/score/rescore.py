@@ -10,14 +10,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from viewkit.pipelines.score.batches import batches
+from viewkit.pipelines.engine.batches import batches
+from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
+from viewkit.pipelines.pairs.column import SIMILARITIES, num_exits_of
 from viewkit.pipelines.score.config import RescoreConfig
-from viewkit.pipelines.stage import MapStage, Run, ShardFn
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.matching import require_same
-from viewkit.pipelines.vs2fi.scores import SIMILARITIES, score_pairs
+from viewkit.pipelines.vs2fi.scores import score_pairs
 from viewkit.shards.codecs import decode_npy, encode_npy
-from viewkit.shards.commands import MADE_BY
+from viewkit.shards.commands import writers
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
@@ -41,7 +42,7 @@ class RescoreStage(MapStage[RescoreConfig]):
     uses_torch: ClassVar[bool] = False
 
     def __init__(self, source: str = "pairs", column: str = "pairs_rescored") -> None:
-        if not NAME.fullmatch(column) or column in {*MADE_BY, "runs", "report"}:
+        if not NAME.fullmatch(column) or column in {*writers(), "runs", "report"}:
             raise ConfigError(f"rescore: column is '{column}'; name a new one with letters, digits, '_' and '-'")
         if source == column:
             raise ConfigError(f"rescore: source and column are both '{source}'; write to another column")
@@ -106,7 +107,7 @@ def precision_of(dataset: Dataset, source: str) -> str:
 def similarities(row: Row, num_exits: int) -> np.ndarray:
     """The similarities [r c 1 + L] of a pairs row. `DataError` when it has another number of exits."""
     scores = decode_npy(row.fields["scores.npy"])
-    found = scores.shape[-1] - SIMILARITIES - 1
+    found = num_exits_of(scores)
     if found != num_exits:
         raise DataError(
             f"rescore: row {row.key} has {found} exits and the histograms have {num_exits}; score the pairs again"

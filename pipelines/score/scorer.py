@@ -9,17 +9,20 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.pairs.order import pair_similarities
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.views.policy import Policy
+from viewkit.pipelines.views.recipe import GENERATED, ORIGINAL
+from viewkit.pipelines.views.sample import sizes_px
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.candidates import GENERATED, ORIGINAL, embed_candidates, sample_candidates, sizes_px
-from viewkit.pipelines.vs2fi.pairs import pair_similarities
+from viewkit.pipelines.vs2fi.candidates import sample_candidates
+from viewkit.pipelines.vs2fi.embeddings import embed_candidates
 from viewkit.pipelines.vs2fi.scores import score_pairs
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """One row's images, uint8 [h w 3] on the device; generated is None where there is none, or none is wanted."""
+class RowImages:
+    """One row's images, uint8 [h w 3] on the device; generated is None where there is none, or none is needed."""
 
     key: str
     original: Tensor
@@ -36,14 +39,16 @@ class Scorer:
     config: ScoreConfig
     stage: str
 
-    def score(self, batch: Sequence[Decoded]) -> tuple[Float32[np.ndarray, "n r v p"], Float32[np.ndarray, "n r c s"]]:
+    def score(
+        self, batch: Sequence[RowImages]
+    ) -> tuple[Float32[np.ndarray, "n r v p"], Float32[np.ndarray, "n r c s"]]:
         """Recipes and scores of at most `ROWS_PER_BATCH` rows; a row's numbers do not depend on the other rows."""
         rounds = [self.score_round(batch, round) for round in range(self.config.rounds)]
         recipes, similarities = (np.stack(part, axis=1) for part in zip(*rounds, strict=True))
         return recipes, score_pairs(similarities, self.histograms, self.config.gamma)
 
     def score_round(
-        self, batch: Sequence[Decoded], round: int
+        self, batch: Sequence[RowImages], round: int
     ) -> tuple[Float32[np.ndarray, "n v p"], Float32[np.ndarray, "n c k"]]:
         """Recipes of one round, and the similarities of its pairs: the head's, then every exit's."""
         originals = [row.original for row in batch]
@@ -69,8 +74,8 @@ class Scorer:
         similarities = torch.cat([pair_similarities(top.unsqueeze(2)), pair_similarities(exits)], dim=2)
         return recipes, similarities.cpu().numpy()
 
-    def _sources(self, batch: Sequence[Decoded]) -> Int64[np.ndarray, "n v"]:
-        """Which image each view is cut from: by the config, and always the original where nothing was generated."""
+    def _sources(self, batch: Sequence[RowImages]) -> Int64[np.ndarray, "n v"]:
+        """Which image each view is cropped from: by the config, and always the original where nothing was generated."""
         views = np.arange(self.config.num_views)
         wanted = {
             "original": np.full_like(views, ORIGINAL),

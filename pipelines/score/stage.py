@@ -1,7 +1,7 @@
 """Stage `score`: rounds of candidate views of every image, and the two indicators of every pair of them.
 
 KEY.recipes.npy: float32 [r v p], the views (fields of `views.recipe.FIELDS`). KEY.scores.npy: float32 [r c s], the
-pairs in the order of `vs2fi.pairs.pair_index`; the last axis is `vs2fi.scores.score_names(num_exits)`.
+pairs in the order of `pairs.order.pair_index`; the last axis is `pairs.column.score_names(num_exits)`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,27 +9,28 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import numpy as np
+import torch
 
+from viewkit.pipelines.engine.batches import batches
+from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
+from viewkit.pipelines.engine.rejects import decode_or_reject, reject
 from viewkit.pipelines.models.estimator import Estimator
-from viewkit.pipelines.score.batches import batches
 from viewkit.pipelines.score.config import ScoreConfig
-from viewkit.pipelines.score.scorer import Decoded, Scorer
-from viewkit.pipelines.stage import MapStage, Run, ShardFn
+from viewkit.pipelines.score.scorer import RowImages, Scorer
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.candidates import ROWS_PER_BATCH, check_policy, load_image
+from viewkit.pipelines.vs2fi.embeddings import ROWS_PER_BATCH, check_policy
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.shards.codecs import encode_npy
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
-from viewkit.shards.errors import DataError
 from viewkit.shards.row import Reject, Row
 
 
 class ScoreStage(MapStage[ScoreConfig]):
     """Memory: the images of two batches (one is decoded while the other is scored) and one round of their views.
 
-    Rejects: ``undecodable_image``, ``no_generated_view`` (only with candidates "generated"), ``nan_similarity``.
+    Rejects: ``undecodable``, ``no_generated_view`` (only with candidates "generated"), ``non_finite``.
     """
 
     name = "score"
@@ -51,7 +52,7 @@ class ScoreStage(MapStage[ScoreConfig]):
         return {**super().inputs(config, dataset), "policy": policy}
 
     def prepare(self, config: ScoreConfig, run: Run) -> ShardFn:
-        """`RefusedError` when estimator, histograms and policy do not belong together."""
+        """`RefusedError` when estimator, histograms and policy do not match."""
         artifact = run.dataset.artifact("estimator")
         estimator = Estimator.load(artifact, run.device, config.precision)
         histograms = Histograms.load(run.dataset.artifact("histograms"))
@@ -61,7 +62,7 @@ class ScoreStage(MapStage[ScoreConfig]):
         scorer = Scorer(estimator, histograms, policy.with_side(estimator.side_px), config, run.stage)
         wants_generated = config.candidates != "original"
 
-        def decode(rows: Sequence[Row]) -> list[Decoded | Reject]:
+        def decode(rows: Sequence[Row]) -> list[RowImages | Reject]:
             return [decode_row(row, wants_generated, config.candidates == "generated", run.device) for row in rows]
 
         def score(rows: Iterator[Row]) -> Iterator[Row | Reject]:
@@ -97,21 +98,23 @@ def check_histograms(stage: str, estimator: Estimator, estimator_digest: str, hi
     histograms.check_counts(f"{stage}: histograms")
 
 
-def decode_row(row: Row, wants_generated: bool, needs_generated: bool, device: str) -> Decoded | Reject:
+def decode_row(row: Row, wants_generated: bool, needs_generated: bool, device: str) -> RowImages | Reject:
     """The row's images on the device, or why it cannot be scored."""
     generated = row.joined["genview"] if wants_generated else None
     if needs_generated and generated is None:
-        return Reject(row.key, "no_generated_view", "column 'genview' rejected this row")
-    try:
-        original = load_image(row.fields, device)
-        return Decoded(row.key, original, None if generated is None else load_image(generated, device))
-    except DataError as error:
-        return Reject(row.key, "undecodable_image", str(error))
+        return reject(row.key, "no_generated_view", "column 'genview' rejected this row")
+    images = []
+    for fields in [row.fields] if generated is None else [row.fields, generated]:
+        image = decode_or_reject(row.key, fields)
+        if isinstance(image, Reject):
+            return image
+        images.append(torch.from_numpy(image).to(device))
+    return RowImages(row.key, *images)
 
 
-def score_batch(scorer: Scorer, batch: Sequence[Decoded | Reject]) -> Iterator[Row | Reject]:
-    """One row or reject for each of the batch, in its order."""
-    decoded = [row for row in batch if isinstance(row, Decoded)]
+def score_batch(scorer: Scorer, batch: Sequence[RowImages | Reject]) -> Iterator[Row | Reject]:
+    """A row or a reject for every item of the batch, in its order."""
+    decoded = [row for row in batch if isinstance(row, RowImages)]
     scored = iter(zip(*scorer.score(decoded), strict=True)) if decoded else iter(())
     for row in batch:
         if isinstance(row, Reject):
@@ -119,6 +122,6 @@ def score_batch(scorer: Scorer, batch: Sequence[Decoded | Reject]) -> Iterator[R
             continue
         recipes, scores = next(scored)
         if np.isnan(scores).any():
-            yield Reject(row.key, "nan_similarity", "the estimator gave NaN for a view of this image")
+            yield reject(row.key, "non_finite", "the estimator gave NaN for a view of this image")
             continue
         yield Row(row.key, {"recipes.npy": encode_npy(recipes), "scores.npy": encode_npy(scores)})

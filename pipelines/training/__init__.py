@@ -1,1 +1,1 @@
-"""What the estimator and pretrain share: loop, optimisers, schedules, checkpoints, probes."""
+"""What the estimator and pretrain share: loop, step, preparation, optimisers, schedules, monitoring."""

@@ -1,4 +1,4 @@
-"""The one face that loop, selection and accumulation see of whatever is trained: views in, rows' losses out.
+"""The interface that loop, selection and accumulation see of whatever is trained: views in, losses per row out.
 
 A loss is computed in three moves, so that each can be done where and as often as it costs least: `encode` runs the
 backbone on one view (in micro-batches, when memory is short), `project` runs the heads on a whole batch, and
@@ -8,7 +8,7 @@ backbone on one view (in micro-batches, when memory is short), `project` runs th
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +16,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewkit.pipelines.distributed import gather
-from viewkit.pipelines.losses.weighted_mean import weighted_mean
-from viewkit.pipelines.models.backbone import Backbone
+from viewkit.pipelines.losses.row_weights import weighted_mean
+from viewkit.pipelines.models.backbone import Backbone, Encoded
 from viewkit.pipelines.training.optimisers import parameter_groups
-
-Encoded = tuple[Tensor, ...]
-"""What a backbone gives of one view of every row: tensors whose first axis is the rows, features [n d] first."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Outputs:
 
 
 Merge = Callable[[Sequence[Outputs]], Sequence[Outputs]]
-"""Makes one view of the m views of each side before they are compared (Fea_avg, DSF: `multi_view.merge_sides`)."""
+"""Makes one view of each side's m views before they are compared (Fea_avg, DSF: `sides.merge_sides`)."""
 
 
 class Framework(nn.Module, ABC):
@@ -47,9 +44,6 @@ class Framework(nn.Module, ABC):
 
     All state that a resumed run needs is parameters, buffers and `step`, the number of finished steps.
     """
-
-    per_row: ClassVar[bool] = True
-    """Whether the loss is a mean over rows, so that rows can be weighted and a pair judged by its own loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +78,7 @@ class Framework(nn.Module, ABC):
     def pair_losses(self, one: Outputs, other: Outputs) -> Float[Tensor, " n"]:
         """Loss of every row for the pair (one, other), both directions where the method is symmetric.
 
-        Methods whose loss is no mean over rows (`per_row` is False) raise `TypeError`.
+        Frameworks whose loss is no mean over rows (`Traits.per_row` is False) raise `TypeError`.
         """
 
     def loss_of(self, outputs: Sequence[Outputs], weights: Float[Tensor, " n"] | None) -> Float[Tensor, ""]:
@@ -97,7 +91,7 @@ class Framework(nn.Module, ABC):
         weights: Float[Tensor, " n"] | None = None,
         targets: Sequence[Encoded | None] | None = None,
     ) -> Float[Tensor, ""]:
-        """The loss of a batch. views: view j of every row, [n 3 s s] each; weights: one a row, they sum to n.
+        """The loss of a batch. views: view j of every row, [n 3 s s] each; weights: one per row, they sum to n.
 
         targets: what `encode_target` gives of the views that have that role, where it is known already.
         """
@@ -120,16 +114,20 @@ class Framework(nn.Module, ABC):
         return self.loss_of(outputs if self.merge is None else self.merge(outputs), weights)
 
     def watch(self, outputs: Iterable[Outputs], encoded: Iterable[Encoded | None]) -> None:
-        """Keep what `spread` and the online measures look at: the first view's projection and features."""
+        """Keep what monitoring reads: the first view's projection and features."""
         self.watched = next((each.z.detach() for each in outputs if each.z is not None), None)
         self.features = next((each[0].detach() for each in encoded if each is not None), None)
+
+    def negatives(self) -> Float[Tensor, "m d"] | None:
+        """Keys of earlier steps that are the negatives of every row (a queue's); None: the batch's other rows are."""
+        return None
 
     def groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Parameter groups for the optimiser."""
         return parameter_groups(self, weight_decay=weight_decay)
 
     def before_update(self) -> None:
-        """Called between the gradients and the optimiser's step, e.g. to hold a layer still for an epoch."""
+        """Called between the gradients and the optimiser's step, e.g. to keep a layer frozen for an epoch."""
 
     def after_step(self) -> None:
         """Called once after every step of the optimiser; `step` counts it already."""

@@ -1,70 +1,90 @@
-"""How 2 m views of a row are compared, m of each side: by losses, by features, or as distributions.
+"""How 2 m views of a row are compared, m on each side: a table of losses, one entry each; plain Python.
 
-Loss_avg is what a framework does by itself. Two views are the case m = 1, where Loss_avg and Fea_avg are the same.
+With two views, m = 1, `loss_avg` and `fea_avg` are the same.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from jaxtyping import Float
-from torch import Tensor
+from viewkit.pipelines.training.choices import Defaults, Option, option_names, own_values
+from viewkit.pipelines.training.traits import Trait
+from viewkit.shards.errors import ConfigError
 
-from viewkit.pipelines.losses.dsf import dsf_info_nce
-from viewkit.pipelines.losses.multi_view import mean_of_views
-from viewkit.pipelines.models.queue import Queue
-from viewkit.pipelines.training.framework import Framework, Outputs
+if TYPE_CHECKING:
+    from viewkit.pipelines.training.framework import Framework
 
-MultiView = Literal["loss_avg", "fea_avg", "dsf"]
-
-
-def set_multi_view(framework: Framework, method: MultiView, *, shrink: float = 0.95, exact: bool = False) -> None:
-    """Have `framework` compare its views by `method` from now on. shrink, exact: of DSF, as in `dsf_info_nce`.
-
-    Fea_avg takes cosines of the sides' means, so these count by their directions; appendix B of the paper has their
-    dot product.
-    """
-    if method != "loss_avg":
-        framework.merge = merge_sides
-    if method == "dsf":
-        framework.compare = CompareDistributions(shrink, exact)
+MIN_DIM = 16
+"""Width of outputs from which on DSF's expansion has six digits."""
 
 
-def merge_sides(outputs: Sequence[Outputs]) -> tuple[Outputs, Outputs]:
-    """Each half as if it were one view: the means of its unit vectors. A role that no view of it has stays None."""
-    half = len(outputs) // 2
-    return _mean(outputs[:half]), _mean(outputs[half:])
+@dataclass(frozen=True, kw_only=True)
+class MultiView:
+    """A way to compare the views of the two sides.
 
-
-def _mean(outputs: Sequence[Outputs]) -> Outputs:
-    queries = [each.query for each in outputs if each.query is not None]
-    keys = [each.key for each in outputs if each.key is not None]
-    return Outputs(z=None, query=mean_of_views(queries) if queries else None, key=mean_of_views(keys) if keys else None)
-
-
-@dataclass(frozen=True)
-class CompareDistributions:
-    """DSF: InfoNCE of the divergence between the two sides' distributions (Jeon et al. 2026, eq. 9-12).
-
-    Every direction that has a query and a key is added: both in MoCo v3, whose negatives are the batch's other keys,
-    the first side's queries alone in MoCo v1 and v2, whose negatives are the queue. No temperature, no factor 2 tau.
+    apply: has a framework compare its views this way from now on; takes the entry's own options by name, and may import
+    torch. needs: traits that the framework must have. misfit: why the framework's own options do not fit it, or None.
     """
 
-    shrink: float = 0.95
-    exact: bool = False
+    help: str
+    apply: Callable[..., None]
+    needs: tuple[Trait, ...] = ()
+    options: Defaults = field(default_factory=dict)
+    misfit: Callable[[Mapping[str, Any]], str | None] = lambda own: None
 
-    def __call__(self, framework: Framework, outputs: Sequence[Outputs]) -> Float[Tensor, " n"]:
-        one, other = outputs
-        queue = getattr(framework, "queue", None)
-        losses = [
-            dsf_info_nce(
-                query,
-                key,
-                queue=queue.rows if isinstance(queue, Queue) else None,
-                shrink=self.shrink,
-                exact=self.exact,
-            )
-            for query, key in ((one.query, other.key), (other.query, one.key))
-            if query is not None and key is not None
-        ]
-        return sum(losses[1:], start=losses[0])
+
+def _keep(framework: "Framework") -> None:
+    """Averaging losses is what every framework does by itself."""
+
+
+def _average_features(framework: "Framework") -> None:
+    from viewkit.pipelines.training.sides import merge_sides
+
+    framework.merge = merge_sides
+
+
+def _compare_distributions(framework: "Framework", *, dsf_shrink: float, dsf_exact: bool) -> None:
+    from viewkit.pipelines.training.sides import CompareDistributions, merge_sides
+
+    framework.merge, framework.compare = merge_sides, CompareDistributions(dsf_shrink, dsf_exact)
+
+
+def _dsf_misfit(own: Mapping[str, Any]) -> str | None:
+    if own.get("decoupled"):
+        return "it has a denominator of its own; leave --decoupled out"
+    return f"dim is {own['dim']}; it needs at least {MIN_DIM}" if own["dim"] < MIN_DIM else None
+
+
+MULTI_VIEW: dict[str, MultiView] = {
+    "loss_avg": MultiView(help="mean of all losses", apply=_keep),
+    "fea_avg": MultiView(help="loss of mean features", apply=_average_features, needs=("by_direction",)),
+    "dsf": MultiView(
+        help="divergence of distributions",
+        apply=_compare_distributions,
+        needs=("momentum_keys",),
+        options={
+            Option(
+                "dsf_shrink", float, "factor of the mean length before the concentration is estimated", 0.01, 0.999
+            ): 0.95,
+            Option("dsf_exact", bool, "A_p of the concentration in the divergence, instead of the mean length"): False,
+        },
+        misfit=_dsf_misfit,
+    ),
+}
+
+
+def multi_view_option_names() -> list[str]:
+    """Names of the options that say how several views are compared."""
+    return ["multi_view", *option_names(entry.options for entry in MULTI_VIEW.values())]
+
+
+def resolve_multi_view(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of the entry's own options, given or default. `ConfigError` for an option of another entry."""
+    has = {option.name for option in MULTI_VIEW[name].options}
+    for entry, each in MULTI_VIEW.items():
+        for option in each.options:
+            if given.get(option.name) is not None and option.name not in has:
+                raise ConfigError(
+                    f"{option.name} is {given[option.name]} and multi_view is '{name}': it needs --multi-view {entry}"
+                )
+    return own_values(MULTI_VIEW[name].options, given)

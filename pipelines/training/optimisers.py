@@ -1,13 +1,13 @@
 """Optimisers by name, and which weights decay."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-OptimiserName = Literal["sgd", "lars", "adamw"]
+from viewkit.pipelines.training.options import OptimiserName
 
 
 def parameter_groups(

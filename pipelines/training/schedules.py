@@ -1,6 +1,60 @@
-"""Learning rates and momenta as functions of the step."""
+"""How long a training is, and learning rates, weight decay and momenta as functions of the step; plain Python."""
 
 import math
+from dataclasses import dataclass
+from typing import Literal
+
+from viewkit.pipelines.engine.ranges import check_at_least
+from viewkit.shards.errors import ConfigError
+
+Precision = Literal["fp32", "bf16", "fp16"]
+
+
+def check_duration(*, epochs: int, steps: int | None, warmup_epochs: float, batch_size: int) -> None:
+    """Durations that can be judged before the number of rows is known."""
+    check_at_least(1, epochs=epochs, steps=steps)
+    check_at_least(0, warmup_epochs=warmup_epochs)
+    if batch_size < 2:
+        raise ConfigError(f"batch_size is {batch_size}; batch norm and negatives need at least 2 rows in a batch")
+    if steps is None and warmup_epochs >= epochs:
+        raise ConfigError(f"warmup_epochs is {warmup_epochs:g} and epochs is {epochs}; the warm-up must be shorter")
+
+
+def count_steps(*, epochs: int, steps: int | None, warmup_epochs: float, steps_per_epoch: int) -> tuple[int, int]:
+    """Steps of the whole training and of its warm-up. `ConfigError` when nothing is left after the warm-up."""
+    total = epochs * steps_per_epoch if steps is None else steps
+    warmup = round(warmup_epochs * steps_per_epoch)
+    if warmup >= total:
+        raise ConfigError(
+            f"warmup_epochs is {warmup_epochs:g} ({warmup} steps of {steps_per_epoch} an epoch) and the training has "
+            f"{total} steps; lower --warmup-epochs or train longer"
+        )
+    return total, warmup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How long, how fast and in what precision. peak_lr: the learning rate after the warm-up, scaled to the batch.
+
+    weight_decay: from the first to the last step, along half a cosine; None where it stays as the optimiser has it.
+    micro_batch: rows in a forward pass of the backbone, see `Stepper`.
+    """
+
+    steps: int
+    warmup_steps: int
+    peak_lr: float
+    weight_decay: tuple[float, float] | None = None
+    precision: Precision = "fp32"
+    micro_batch: int | None = None
+
+    def lr(self, step: int) -> float:
+        return warmup_cosine(step, steps=self.steps, warmup_steps=self.warmup_steps, peak=self.peak_lr)
+
+    def decay(self, step: int) -> float | None:
+        if self.weight_decay is None:
+            return None
+        start, end = self.weight_decay
+        return warmup_cosine(step, steps=self.steps, warmup_steps=0, peak=start, final=end)
 
 
 def warmup_cosine(step: int, *, steps: int, warmup_steps: int, peak: float, final: float = 0.0) -> float:

@@ -10,7 +10,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from viewkit.pipelines.distributed import average_gradients
-from viewkit.pipelines.training.framework import Encoded, Framework
+from viewkit.pipelines.models.backbone import Encoded
+from viewkit.pipelines.training.framework import Framework
 from viewkit.shards.errors import ConfigError
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -20,7 +21,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 class Stepper:
     """How a step is computed. precision: fp32, or autocast to bf16 or fp16, the latter with a scaled loss.
 
-    micro_batch: rows that pass the backbone at once; None for the whole batch. The result is the same to rounding.
+    micro_batch: rows in a forward pass of the backbone; None for the whole batch. The result is the same to rounding.
     """
 
     device: str
@@ -117,8 +118,8 @@ class Stepper:
 
 
 def _joined(parts: Sequence[Encoded | None]) -> Encoded | None:
-    whole = [part for part in parts if part is not None]
-    return tuple(torch.cat(pieces) for pieces in zip(*whole, strict=True)) if whole else None
+    known = [part for part in parts if part is not None]
+    return tuple(torch.cat(pieces) for pieces in zip(*known, strict=True)) if known else None
 
 
 def check_micro_batch(backbone: nn.Module, micro_batch: int | None, batch_size: int) -> None:
@@ -134,5 +135,5 @@ def check_micro_batch(backbone: nn.Module, micro_batch: int | None, batch_size: 
 
 def compile_backbones(framework: Framework) -> None:
     """Let torch compile what runs the backbones. Its kernels round differently, so losses change in the last digits."""
-    object.__setattr__(framework, "encode", torch.compile(framework.encode))
-    object.__setattr__(framework, "encode_target", torch.compile(framework.encode_target))
+    framework.encode = torch.compile(framework.encode)  # type: ignore[method-assign]
+    framework.encode_target = torch.compile(framework.encode_target)  # type: ignore[method-assign]

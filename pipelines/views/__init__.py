@@ -1,1 +1,1 @@
-"""Views: what is drawn (recipes), by which laws (policies), and the pixels it gives (render)."""
+"""Views: specifications (policies), sampled parameters (recipes) and the pixels they give (render)."""

@@ -14,8 +14,8 @@ def box_extent(area: Numbers, log_aspect: Numbers, image_aspect: Numbers) -> tup
 
     log_aspect: log of width / height of the crop in pixels; image_aspect: width / height of the image. Where the
     aspect does not fit into the image it is moved to the nearest one that does, so **the area is kept exactly** on
-    any image. torchvision draws the area again up to ten times and then takes a centre crop; JointCrop's code takes
-    the whole image; both bend the law of the areas.
+    any image. torchvision samples the area again up to ten times and then takes a centre crop; JointCrop's code takes
+    the whole image; both bend the distribution of the areas.
     """
     aspect = np.clip(exp(log_aspect), area * image_aspect, image_aspect / area)
     height = np.minimum(np.sqrt(area * image_aspect / aspect), 1.0)
@@ -23,7 +23,7 @@ def box_extent(area: Numbers, log_aspect: Numbers, image_aspect: Numbers) -> tup
 
 
 def box_corner(extent: Numbers, position: Numbers, low: Numbers, high: Numbers) -> Numbers:
-    """Upper or left edge of crops of `extent` whose centres lie in [low, high], cut to what keeps them inside.
+    """Upper or left edge of crops of `extent` whose centres lie in [low, high], clipped to keep them inside.
 
     position: 0 ... 1 between the first and the last place. With [low, high] = [0, 1] the places are 0 ... 1 - extent.
     This is ContrastiveCrop's rule (Peng et al. 2022, Alg. 1).

@@ -1,8 +1,8 @@
-"""JointAugmentation: one parameter of two views, drawn through their ratio (Zhang et al. 2025).
+"""JointAugmentation: one parameter of two views, sampled through their ratio (Zhang et al. 2025).
 
-A pair of values in [low, high] has log ratio in [-s_b, s_b], s_b = log(high / low). JC(beta) is a law of the log
-ratio, symmetric about 0; the smaller beta, the further the two views are apart. The same two functions serve crop
-areas (JointCrop), blur sigmas (JointBlur), brightness and contrast factors (JointColor).
+A pair of values in [low, high] has log ratio in [-s_b, s_b], s_b = log(high / low). JC(beta) is a distribution of
+the log ratio, symmetric about 0; the smaller beta, the further the two views are apart. The same two functions serve
+crop areas (JointCrop), blur sigmas (JointBlur), brightness and contrast factors (JointColor).
 """
 
 import numpy as np
@@ -16,8 +16,9 @@ Numbers = Float64[np.ndarray, "*any"]
 def log_ratio(u: Numbers, beta: float, s_b: Numbers) -> Numbers:
     """log s_r ~ JC(beta) from u uniform in [0, 1) (Zhang et al. 2025, Alg. 1, lines 1-13).
 
-    A normal law of standard deviation s_b / |beta|, cut at +-s_b; uniform for beta = 0; for beta < 0 each half is
-    turned around, so the mass moves from 0 to the ends. Drawn by inversion: no rejection, one uniform a pair.
+    A normal distribution of standard deviation s_b / |beta|, truncated at +-s_b; uniform for beta = 0; for beta < 0
+    each half is reversed, so the mass moves from 0 to the ends. Sampled by inversion: no rejection, one uniform per
+    pair.
     """
     centred = 2 * u - 1  # [-1, 1)
     if beta == 0:
@@ -40,7 +41,7 @@ def joint_pair(
     """Both values, each in [low, high] with low > 0 (Zhang et al. 2025, Alg. 1, lines 14-15).
 
     s_b is exact. The released code takes log(high / low - 0.1) because rounding can turn the interval of s_1 around
-    at the ends of the law; here that interval is clipped instead.
+    at the ends of the distribution; here that interval is clipped instead.
     """
     ratio = exp(log_ratio(u_ratio, beta, log(high / low)))
     bottom = np.clip(np.maximum(low, low / ratio), low, high)
@@ -78,7 +79,7 @@ def log_ratio_density(y: Numbers, beta: float, s_b: float) -> Numbers:
 
 
 def pair_log_density(first: Numbers, second: Numbers, beta: float, low: float, high: float) -> Numbers:
-    """log p(s_1, s_2) under `joint_pair`: the law of the ratio times the uniform law of s_1 given it.
+    """log p(s_1, s_2) under `joint_pair`: the distribution of the ratio times the uniform distribution of s_1 given it.
 
     With y = log(s_2 / s_1): p = p_JC(y) / (s_2 * length(y)), where length is that of s_1's interval given y.
     """

@@ -1,7 +1,7 @@
 """The published policies, as data, and `load_policy`.
 
 Where a paper and its code differ, or a paper is silent, the choice stands beside the policy. All blur is a true
-Gaussian with the sigma that was drawn (the libraries cut it at 23 taps or approximate it by boxes).
+Gaussian with the sampled sigma (the libraries cut it at 23 taps or approximate it by boxes).
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from viewkit.pipelines.views.policy import JointLaw, Policy, ViewLaw, read_policy
+from viewkit.pipelines.views.policy import JointSpec, Policy, ViewSpec, read_policy
 from viewkit.shards.errors import ConfigError
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -22,32 +22,32 @@ DSF_CIFAR_STD = (0.2023, 0.1994, 0.2010)
 """Of the released code; a mean over images of each one's deviation, and so below `CIFAR_STD`, that of all pixels."""
 
 # He et al. 2020: grey comes before the jitter, which is always on; no blur.
-MOCO_V1 = ViewLaw(p_jitter=1.0, saturation=0.4, hue=0.4, grey_first=True)
+MOCO_V1 = ViewSpec(p_jitter=1.0, saturation=0.4, hue=0.4, grey_first=True)
 # Chen et al. 2020b, and Chen & He 2021 (SimSiam) with the same numbers.
-MOCO_V2 = ViewLaw(saturation=0.4, p_blur=0.5)
+MOCO_V2 = ViewSpec(saturation=0.4, p_blur=0.5)
 # Grill et al. 2020, appendix B: the asymmetric pair that MoCo v3, VICReg and GenView took over.
-BYOL_1 = ViewLaw(area=(0.08, 1.0), p_blur=1.0)
+BYOL_1 = ViewSpec(area=(0.08, 1.0), p_blur=1.0)
 BYOL_2 = replace(BYOL_1, p_blur=0.1, p_solarize=0.2)
 # Chen et al. 2020a with strength 1, and Hard View Selection's SimCLR. The paper does not say how the crop is resized;
 # bilinear here, as in the PyTorch versions.
-SIMCLR = ViewLaw(area=(0.08, 1.0), brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, p_blur=0.5)
+SIMCLR = ViewSpec(area=(0.08, 1.0), brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, p_blur=0.5)
 # Chen et al. 2021: crops from 0.2 for ResNet, from 0.08 for ViT.
-MOCO_V3_1, MOCO_V3_2 = (replace(law, area=(0.2, 1.0)) for law in (BYOL_1, BYOL_2))
+MOCO_V3_1, MOCO_V3_2 = (replace(spec, area=(0.2, 1.0)) for spec in (BYOL_1, BYOL_2))
 # Caron et al. 2020, 2021: two large views and small ones of 96 px. SwAV's colours are SimCLR's; DINO's are BYOL's, with
 # small views from 0.05 to 0.4 and large ones from 0.4 (Hard View Selection, table 7).
 SWAV_LARGE = replace(SIMCLR, area=(0.14, 1.0))
 SWAV_SMALL = replace(SIMCLR, area=(0.05, 0.14), side_px=96)
-DINO_1, DINO_2 = (replace(law, area=(0.4, 1.0)) for law in (BYOL_1, BYOL_2))
+DINO_1, DINO_2 = (replace(spec, area=(0.4, 1.0)) for spec in (BYOL_1, BYOL_2))
 DINO_SMALL = replace(BYOL_1, area=(0.05, 0.4), p_blur=0.5, side_px=96)
 # Small images: JointCrop's baselines on STL-10 and Tiny-ImageNet have no blur (sec. 4.2).
-SMALL = ViewLaw(saturation=0.4)
+SMALL = ViewSpec(saturation=0.4)
 # GenView's on CIFAR and Tiny-ImageNet do (appendix A): crops from 0.2, colour distortion of strength 0.4 with
 # probability 0.8, blur with 0.5. Strength is read as MoCo v2's jitter; grey and flips, which it leaves out, are kept;
 # sigma stays 0.1 to 2 px, whatever the side, as in the libraries.
 GENVIEW_SMALL = replace(SMALL, p_blur=0.5)
 # DSF on CIFAR: the same with RandAugment after the crop (released code; the paper gives no probabilities).
 DSF_CIFAR = replace(GENVIEW_SMALL, p_randaugment=0.5)
-JOINT_CROP = (JointLaw(parameter="area", beta=0.0),)
+JOINT_CROP = (JointSpec(parameter="area", beta=0.0),)
 
 _ALL = (
     Policy(name="moco_v1", views=(MOCO_V1, MOCO_V1)),
@@ -62,7 +62,7 @@ _ALL = (
     Policy(name="vicreg", views=(BYOL_1, BYOL_2), interpolation="bicubic"),
     Policy(name="swav", views=(SWAV_LARGE,) * 2 + (SWAV_SMALL,) * 6, num_views=8),
     Policy(name="dino", views=(DINO_1, DINO_2) + (DINO_SMALL,) * 8, num_views=10, interpolation="bicubic"),
-    # GenView: MoCo v3's laws with CLIP's normalisation, because its quality encoder sees the same tensors. The
+    # GenView: MoCo v3's views with CLIP's normalisation, because its quality encoder sees the same tensors. The
     # released code computes the blur and throws it away; here it is applied.
     Policy(name="genview_resnet", views=(MOCO_V3_1, MOCO_V3_2), mean=CLIP_MEAN, std=CLIP_STD),
     Policy(name="genview_vit", views=(BYOL_1, BYOL_2), mean=CLIP_MEAN, std=CLIP_STD),

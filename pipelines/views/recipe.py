@@ -1,15 +1,17 @@
-"""A recipe: one row of numbers that holds everything that was drawn for one view.
+"""A recipe: the numbers that were sampled for one view, all of them.
 
 Rows are float32 and lie in `.npy` arrays whose last axis is `FIELDS`. Coordinates are fractions of the image, so one
 recipe renders at any side. Every row carries the version of this layout, so a file from another layout is refused
 instead of being misread.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int
+from jaxtyping import Float32, Int, Shaped
 
 from viewkit.shards.errors import DataError
 
@@ -35,7 +37,7 @@ class Field:
 
 TABLE: tuple[Field, ...] = (
     Field("version", VERSION, VERSION, VERSION, True, "layout of the row"),
-    Field("law", 0, 2**20, 0, True, "index of the policy's view law that was drawn from"),
+    Field("spec", 0, 2**20, 0, True, "index of the policy's view specification that was drawn from"),
     Field("source", 0, 1, 0, True, "0: the original image, 1: the generated one"),
     Field("side", 1, 2**15, 1, True, "side of the view, in px, that `sigma` refers to"),
     Field("top", 0, 1, 0, False, "upper edge of the crop, fraction of the image's height"),
@@ -59,7 +61,11 @@ TABLE: tuple[Field, ...] = (
 FIELDS: tuple[str, ...] = tuple(field.name for field in TABLE)
 NUM_FIELDS = len(FIELDS)
 BOX = slice(FIELDS.index("top"), FIELDS.index("width") + 1)
-"""The four columns (top, left, height, width)."""
+"""The four fields (top, left, height, width)."""
+
+SOURCE = FIELDS.index("source")
+ORIGINAL, GENERATED = 0, 1
+"""Values of the field `source`: which image the view is cropped from."""
 
 EDGE = 1e-6
 """How far rounding to float32 may push a box over the image's edge, as a fraction."""
@@ -74,6 +80,18 @@ def neutral_recipes(count: int, side_px: int) -> Float32[np.ndarray, "n p"]:
     """Recipes that only resize the whole image."""
     recipes = np.tile(np.array([field.neutral for field in TABLE], dtype=np.float32), (count, 1))
     recipes[:, column("side")] = side_px
+    return recipes
+
+
+def centre_squares(images: Sequence[Shaped[Any, "_h _w 3"]], side_px: int) -> Float32[np.ndarray, "n p"]:
+    """Recipes of the largest centred square of every image."""
+    recipes = neutral_recipes(len(images), side_px)
+    for recipe, image in zip(recipes, images, strict=True):
+        height, width = image.shape[:2]
+        side = min(height, width)
+        recipe[column("top")] = (height - side) / 2 / height
+        recipe[column("left")] = (width - side) / 2 / width
+        recipe[column("height")], recipe[column("width")] = side / height, side / width
     return recipes
 
 

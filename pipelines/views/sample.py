@@ -1,19 +1,20 @@
-"""Draw recipes. The only place of `views` that draws.
+"""Sample recipes. The only place of `views` that samples anything.
 
 Every number comes from one Philox stream a (row, view): key = the row's 128-bit id, counter = (block, view, round,
 domain of seed and stage). So a recipe depends on (seed, stage, key, round, view) and on nothing else: not on the
-order of rows, the worker, the machine or the number of views drawn beside it.
+order of rows, the worker, the machine or the number of views sampled beside it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int, UInt64
 
 from viewkit.pipelines.views import boxes, randaugment
 from viewkit.pipelines.views.joint import joint_pair
-from viewkit.pipelines.views.policy import JointLaw, Policy, ViewLaw
+from viewkit.pipelines.views.policy import JointSpec, Policy, ViewSpec
 from viewkit.pipelines.views.portable import log
 from viewkit.pipelines.views.recipe import NO_SOLARIZE, NUM_FIELDS, VERSION, column
 from viewkit.pipelines.views.streams import Streams, open_streams
@@ -26,37 +27,36 @@ CROP, COINS, JITTER, FILTERS, RANDAUGMENT, SIGNS = range(6)
 BETA, BETA_TRIES = 16, 96
 TRY = 2**10
 TOGETHER = 4096
-"""Tries of an IoU ceiling that are drawn at once."""
-# Words that stand in the place of the view where a draw belongs to a pair of views or to the whole row.
+"""Tries of an IoU ceiling that are sampled at once."""
+# Stand in the place of the view in a counter, for numbers that belong to a pair of views or to the whole row.
 PAIR = 2**32
 SOURCE = 2**33
 SELECTION = 2**34
-WHOLE_IMAGE = (0.0, 0.0, 1.0, 1.0)
 
 
-def _law_column(policy: Policy, name: str, laws: Int[np.ndarray, " m"]) -> Float64[np.ndarray, " m"]:
-    return np.array([float(getattr(law, name)) for law in policy.views])[laws]
+def _spec_column(policy: Policy, name: str, specs: Int[np.ndarray, " m"]) -> Float64[np.ndarray, " m"]:
+    return np.array([float(getattr(spec, name)) for spec in policy.views])[specs]
 
 
-def _law_range(policy: Policy, name: str, laws: Int[np.ndarray, " m"]) -> Float64[np.ndarray, "m 2"]:
-    return np.array([getattr(law, name) for law in policy.views], dtype=np.float64)[laws]
+def _spec_range(policy: Policy, name: str, specs: Int[np.ndarray, " m"]) -> Float64[np.ndarray, "m 2"]:
+    return np.array([getattr(spec, name) for spec in policy.views], dtype=np.float64)[specs]
 
 
-def factor_range(law: ViewLaw, name: str) -> tuple[float, float]:
+def factor_range(spec: ViewSpec, name: str) -> tuple[float, float]:
     """Range of a jitter factor: 1 -+ its strength, cut at 0."""
-    strength = float(getattr(law, name))
+    strength = float(getattr(spec, name))
     return max(0.0, 1 - strength), 1 + strength
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What all draws of one call share. m = n v places, ordered by row; pairs: places of views (0, 1), (2, 3), ..."""
+    """What all samples of one call share. m = n v places, ordered by row; pairs: places of views (0, 1), (2, 3), ..."""
 
     policy: Policy
     streams: Streams
     pair_streams: Streams
     pairs: Int[np.ndarray, "k 2"]
-    laws: Int[np.ndarray, " m"]
+    specs: Int[np.ndarray, " m"]
     aspects: Float64[np.ndarray, " m"]
     foreground: Float64[np.ndarray, "m 4"] | None
 
@@ -80,8 +80,8 @@ def sample_recipes(
 
     ids: `seeds.row_ids` of the keys. sizes: (height, width) of the images in px. rounds: how many rounds there will
     be, for the schedule of an IoU ceiling.
-    pipelines: "alternate": view j follows law j mod the number of laws (T1, T2, T1, ...); "random": each view draws
-    its law (VS-2FI, Alg. 1).
+    pipelines: "alternate": view j follows specification j mod their number (T1, T2, T1, ...); "random": each view
+        samples its specification (VS-2FI, Alg. 1).
     p_generated: share of rows of which half of the views (one of two, chosen at random; at least one) use the
     generated image (GenView, sec. 3.1); generated_sizes: sizes of those, like `sizes` when None.
     foreground: boxes from `boxes.foreground_boxes`, in which the centres of the crops then lie (ContrastiveCrop).
@@ -94,10 +94,10 @@ def sample_recipes(
         raise ConfigError(f"pipelines is {pipelines!r}; needed one of {', '.join(get_args(Pipelines))}")
     rows = open_streams(ids, seed, stage, round)
     streams = rows.places(0, v)
-    coins = streams.draw(FILTERS)
-    laws = np.tile(np.arange(v) % len(policy.views), len(ids))
+    coins = streams.uniforms(FILTERS)
+    specs = np.tile(np.arange(v) % len(policy.views), len(ids))
     if pipelines == "random":
-        laws = (coins[:, 3] * len(policy.views)).astype(np.int64)
+        specs = (coins[:, 3] * len(policy.views)).astype(np.int64)
     source = _sources(rows, v, p_generated)  # (n v)
     pairs = (np.arange(len(ids))[:, None, None] * v + np.arange(v // 2 * 2).reshape(-1, 2)).reshape(-1, 2)
     plan = _Plan(
@@ -105,24 +105,29 @@ def sample_recipes(
         streams=streams,
         pair_streams=rows.places(PAIR, v // 2),
         pairs=pairs,
-        laws=laws,
+        specs=specs,
         aspects=_aspects(sizes, generated_sizes, source, v),
         foreground=None if foreground is None else np.repeat(foreground.astype(np.float64), v, axis=0),
     )
-    recipes = np.zeros((len(laws), NUM_FIELDS))
-    recipes[:, column("version")], recipes[:, column("law")], recipes[:, column("source")] = VERSION, laws, source
-    recipes[:, column("side")] = np.array([policy.side_of(law) for law in range(len(policy.views))])[laws]
+    recipes = np.zeros((len(specs), NUM_FIELDS))
+    recipes[:, column("version")], recipes[:, column("spec")], recipes[:, column("source")] = VERSION, specs, source
+    recipes[:, column("side")] = np.array([policy.side_of(spec) for spec in range(len(policy.views))])[specs]
     recipes[:, column("top") : column("width") + 1] = _crops(plan, rows, v, round, rounds)
     _fill_colour(plan, coins, recipes)
     _fill_randaugment(plan, recipes)
     return recipes.astype(np.float32).reshape(len(ids), v, NUM_FIELDS)
 
 
+def sizes_px(images: Sequence[Any]) -> Int[np.ndarray, "n 2"]:
+    """(height, width) in px of every image; arrays or tensors [h w 3]."""
+    return np.array([image.shape[:2] for image in images], dtype=np.int64).reshape(-1, 2)
+
+
 def sample_selection(
     ids: UInt64[np.ndarray, "n 2"], *, seed: int, stage: str, round: int
 ) -> Float64[np.ndarray, "n 4"]:
-    """Four uniforms a row for `select`: which pair, in which order, and two to spare."""
-    return open_streams(ids, seed, stage, round).places(SELECTION, 1).draw(0)
+    """Four uniforms per row for selecting a pair: which one, its order, whether a view is generated, and which view."""
+    return open_streams(ids, seed, stage, round).places(SELECTION, 1).uniforms(0)
 
 
 def _sources(rows: Streams, v: int, p_generated: float) -> Int[np.ndarray, " m"]:
@@ -131,9 +136,9 @@ def _sources(rows: Streams, v: int, p_generated: float) -> Int[np.ndarray, " m"]
     if p_generated == 0:
         return np.zeros(len(rows.ids) * v, dtype=np.int64)
     blocks = -(-v // 4)
-    keys = np.concatenate([rows.places(SOURCE, 1).draw(1 + block) for block in range(blocks)], axis=1)[:, :v]
+    keys = np.concatenate([rows.places(SOURCE, 1).uniforms(1 + block) for block in range(blocks)], axis=1)[:, :v]
     rank = keys.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
-    uses = rows.places(SOURCE, 1).draw(0)[:, :1] < p_generated
+    uses = rows.places(SOURCE, 1).uniforms(0)[:, :1] < p_generated
     return (uses & (rank < max(1, v // 2))).astype(np.int64).reshape(-1)
 
 
@@ -143,7 +148,7 @@ def _aspects(
     source: Int[np.ndarray, " m"],
     v: int,
 ) -> Float64[np.ndarray, " m"]:
-    """Width / height of the image that every view is cut from."""
+    """Width / height of the image that every view is cropped from."""
     both = np.stack([sizes, sizes if generated_sizes is None else generated_sizes])  # 2 n 2
     if (empty := np.argwhere(both < 1)).size:
         row = empty[0, 1]
@@ -155,12 +160,12 @@ def _aspects(
 
 
 def _crops(plan: _Plan, rows: Streams, v: int, round: int, rounds: int) -> Float64[np.ndarray, "m 4"]:
-    """Boxes of all views; pairs that overlap too much are drawn again (Hard View Selection, sec. 5.2)."""
-    found = np.empty((len(plan.laws), 4))
+    """Boxes of all views; pairs that overlap too much are sampled again (Hard View Selection, sec. 5.2)."""
+    found = np.empty((len(plan.specs), 4))
     every = np.arange(len(plan.pairs))
     found[plan.pairs] = _crop_pairs(plan, every, np.zeros_like(every))
     if v % 2:
-        alone = np.arange(v - 1, len(plan.laws), v)
+        alone = np.arange(v - 1, len(plan.specs), v)
         nobody = every[:0]
         found[alone] = _crop(plan, alone, np.zeros_like(alone), nobody)
     ceiling = plan.policy.iou
@@ -200,13 +205,13 @@ def _crop(
     plan: _Plan, at: Int[np.ndarray, " k"], attempts: Int[np.ndarray, " k"], pairs: Int[np.ndarray, " q"]
 ) -> Float64[np.ndarray, "k 4"]:
     """One try for the boxes of the places `at`, which are those of `pairs` in turn (or of no pair)."""
-    laws, aspects = plan.laws[at], plan.aspects[at]
-    u = plan.streams.draw(attempts * TRY + CROP, at)
-    span = _law_range(plan.policy, "area", laws)
+    specs, aspects = plan.specs[at], plan.aspects[at]
+    u = plan.streams.uniforms(attempts * TRY + CROP, at)
+    span = _spec_range(plan.policy, "area", specs)
     area = span[:, 0] + (span[:, 1] - span[:, 0]) * u[:, 0]
     if pairs.size:
         area = _joint(plan, "area", area.reshape(-1, 2), pairs, attempts[::2]).reshape(-1)
-    ends = log(_law_range(plan.policy, "aspect", laws))
+    ends = log(_spec_range(plan.policy, "aspect", specs))
     height, width = boxes.box_extent(area, ends[:, 0] + (ends[:, 1] - ends[:, 0]) * u[:, 1], aspects)
     positions = _positions(plan, at, attempts, u[:, 2:])
     centre = np.array([[0.0, 0.0, 1.0, 1.0]]) if plan.foreground is None else plan.foreground[at]
@@ -219,8 +224,8 @@ def _crop(
 def _positions(
     plan: _Plan, at: Int[np.ndarray, " k"], attempts: Int[np.ndarray, " k"], u: Float64[np.ndarray, "k 2"]
 ) -> Float64[np.ndarray, "k 2"]:
-    """Uniform, or Beta(a, a) where the law suppresses the centre."""
-    suppression = _law_column(plan.policy, "centre", plan.laws[at])
+    """Uniform, or Beta(a, a) where the specification suppresses the centre."""
+    suppression = _spec_column(plan.policy, "centre", plan.specs[at])
     found = u.copy()
     for a in np.unique(suppression[suppression < 1]).tolist():
         todo = np.flatnonzero(suppression == a)
@@ -229,7 +234,7 @@ def _positions(
             left = np.flatnonzero(~done.all(axis=1))
             if not left.size:
                 break
-            draws = plan.streams.draw(attempts[todo[left]] * TRY + BETA + again, at[todo[left]])
+            draws = plan.streams.uniforms(attempts[todo[left]] * TRY + BETA + again, at[todo[left]])
             for axis in range(2):
                 value, accepted = boxes.beta_candidate(draws[:, 2 * axis], draws[:, 2 * axis + 1], a)
                 fresh = accepted & ~done[left, axis]
@@ -245,7 +250,7 @@ def _joint(
     pairs: Int[np.ndarray, " q"],
     attempts: Int[np.ndarray, " q"],
 ) -> Float64[np.ndarray, "q 2"]:
-    """The parameter of both views: as drawn, or drawn together where a joint law is used on the pair."""
+    """The parameter of both views: independent, or sampled jointly where a joint distribution is used on the pair."""
     values = independent.copy()
     mixed = plan.policy.joint_mix == "one"
     taken = 0.0
@@ -253,38 +258,38 @@ def _joint(
         start, taken = taken, taken + joint.probability
         if joint.parameter != parameter:
             continue
-        coin = plan.pair_streams.draw(0 if mixed else index, pairs)[:, 2]
+        coin = plan.pair_streams.uniforms(0 if mixed else index, pairs)[:, 2]
         used = (coin >= start) & (coin < taken) if mixed else coin < joint.probability
-        low, high = _pair_range(plan.policy, joint, plan.laws[plan.pairs[pairs]])
+        low, high = _pair_range(plan.policy, joint, plan.specs[plan.pairs[pairs]])
         at = np.flatnonzero(used & (high > 0))
-        u = plan.pair_streams.draw(attempts[at] * TRY + index, pairs[at])
+        u = plan.pair_streams.uniforms(attempts[at] * TRY + index, pairs[at])
         values[at] = joint_pair(u[:, 0], u[:, 1], joint.beta, low[at], high[at])
     return values
 
 
 def _pair_range(
-    policy: Policy, joint: JointLaw, laws: Int[np.ndarray, "q 2"]
+    policy: Policy, joint: JointSpec, specs: Int[np.ndarray, "q 2"]
 ) -> tuple[Float64[np.ndarray, " q"], Float64[np.ndarray, " q"]]:
-    """Range of the parameter where both views of a pair share it and the joint law covers both; (0, 0) elsewhere."""
+    """Range of the parameter where both views of a pair share it and the distribution covers both; (0, 0) elsewhere."""
     name = joint.parameter
     is_factor = name in ("brightness", "contrast")
     spans = np.array(
-        [factor_range(law, name) if is_factor else getattr(law, name) for law in policy.views], dtype=np.float64
+        [factor_range(spec, name) if is_factor else getattr(spec, name) for spec in policy.views], dtype=np.float64
     )
-    covered = np.array([not joint.laws or index in joint.laws for index in range(len(policy.views))])
-    common = covered[laws].all(axis=1) & (spans[laws[:, 0]] == spans[laws[:, 1]]).all(axis=1)
-    span = spans[laws[:, 0]] * common[:, None]
+    covered = np.array([not joint.specs or index in joint.specs for index in range(len(policy.views))])
+    common = covered[specs].all(axis=1) & (spans[specs[:, 0]] == spans[specs[:, 1]]).all(axis=1)
+    span = spans[specs[:, 0]] * common[:, None]
     return span[:, 0], span[:, 1]
 
 
 def _fill_colour(plan: _Plan, filters: Float64[np.ndarray, "m 4"], recipes: Float64[np.ndarray, "m p"]) -> None:
     """Flip, jitter, grey, blur and solarize, each under its own coin."""
-    policy, laws, every = plan.policy, plan.laws, np.arange(len(plan.pairs))
+    policy, specs, every = plan.policy, plan.specs, np.arange(len(plan.pairs))
     first = np.zeros_like(every)  # only crops are tried again
-    coins, jitter = plan.streams.draw(COINS), plan.streams.draw(JITTER)
+    coins, jitter = plan.streams.uniforms(COINS), plan.streams.uniforms(JITTER)
 
     def share(name: str) -> Float64[np.ndarray, " m"]:
-        return _law_column(policy, name, laws)
+        return _spec_column(policy, name, specs)
 
     recipes[:, column("flip")] = coins[:, 0] < share("p_flip")
     jittered = coins[:, 1] < share("p_jitter")
@@ -292,12 +297,12 @@ def _fill_colour(plan: _Plan, filters: Float64[np.ndarray, "m 4"], recipes: Floa
     grey = coins[:, 3] < share("p_grey")
     recipes[:, column("grey")] = grey * (1 + share("grey_first"))
     for index, name in enumerate(("brightness", "contrast", "saturation")):
-        span = np.array([factor_range(law, name) for law in policy.views])[laws]
+        span = np.array([factor_range(spec, name) for spec in policy.views])[specs]
         factor = span[:, 0] + (span[:, 1] - span[:, 0]) * jitter[:, index]
         factor[plan.pairs] = _joint(plan, name, factor[plan.pairs], every, first)
         recipes[:, column(name)] = np.where(jittered, factor, 1.0)
     recipes[:, column("hue")] = np.where(jittered, share("hue") * (2 * jitter[:, 3] - 1), 0.0)
-    span = _law_range(policy, "sigma", laws)
+    span = _spec_range(policy, "sigma", specs)
     sigma = span[:, 0] + (span[:, 1] - span[:, 0]) * filters[:, 1]
     sigma[plan.pairs] = _joint(plan, "sigma", sigma[plan.pairs], every, first)
     recipes[:, column("sigma")] = np.where(filters[:, 0] < share("p_blur"), sigma, 0.0)
@@ -305,12 +310,12 @@ def _fill_colour(plan: _Plan, filters: Float64[np.ndarray, "m 4"], recipes: Floa
 
 
 def _fill_randaugment(plan: _Plan, recipes: Float64[np.ndarray, "m p"]) -> None:
-    """Two operations, each one of fourteen, at the law's magnitude and a random sign where it has one."""
-    p = _law_column(plan.policy, "p_randaugment", plan.laws)
+    """Two operations, each one of fourteen, at the specification's magnitude and a random sign where it has one."""
+    p = _spec_column(plan.policy, "p_randaugment", plan.specs)
     if not p.any():
         return
-    u, signs = plan.streams.draw(RANDAUGMENT), plan.streams.draw(SIGNS)
-    magnitude = _law_column(plan.policy, "magnitude", plan.laws)
+    u, signs = plan.streams.uniforms(RANDAUGMENT), plan.streams.uniforms(SIGNS)
+    magnitude = _spec_column(plan.policy, "magnitude", plan.specs)
     used = u[:, 0] < p
     for slot in range(2):
         operation = np.where(used, np.floor(u[:, 1 + slot] * len(randaugment.OPERATIONS)), 0).astype(np.int64)

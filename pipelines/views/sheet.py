@@ -1,14 +1,14 @@
-"""A contact sheet: what a policy gives on some images, to be looked at."""
+"""A contact sheet: some images and the views that a policy gives of them."""
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
 
-from viewkit.pipelines.seeds import row_ids
+from viewkit.pipelines.engine.seeds import row_ids
 from viewkit.pipelines.views.policy import Policy
 from viewkit.pipelines.views.recipe import column
-from viewkit.pipelines.views.render import render
-from viewkit.pipelines.views.sample import Pipelines, sample_recipes
+from viewkit.pipelines.views.render.render import render
+from viewkit.pipelines.views.sample import Pipelines, sample_recipes, sizes_px
 from viewkit.shards.errors import ConfigError
 
 GAP = 4
@@ -29,8 +29,8 @@ def contact_sheet(
 ) -> UInt8[np.ndarray, "h w 3"]:
     """One line an image: the original, then its views, all `tile_px` high and wide; RGB.
 
-    images: uint8 [h w 3] of any sizes; keys: their keys, from which the recipes are drawn. The original is shrunk
-    into the tile as a whole. Views are rendered at `tile_px` whatever side their law has.
+    images: uint8 [h w 3] of any sizes; keys: their keys, from which the recipes are sampled. The original is shrunk
+    to fit the tile. Views are rendered at `tile_px` whatever side their specification has.
     """
     if len(images) != len(keys):
         raise ConfigError(f"contact sheet: {len(images)} images and {len(keys)} keys; needed as many of each")
@@ -38,9 +38,15 @@ def contact_sheet(
         raise ConfigError(
             f"contact sheet: {len(images)} images, num_views {num_views}, tile_px {tile_px}; needed at least 1 of each"
         )
-    sizes = np.array([image.shape[:2] for image in images], dtype=np.int64)
     recipes = sample_recipes(
-        policy, row_ids(keys), sizes, seed=seed, stage=stage, round=round, num_views=num_views, pipelines=pipelines
+        policy,
+        row_ids(keys),
+        sizes_px(images),
+        seed=seed,
+        stage=stage,
+        round=round,
+        num_views=num_views,
+        pipelines=pipelines,
     )
     tensors = [torch.from_numpy(np.ascontiguousarray(image)) for image in images]
     views = render(
@@ -83,7 +89,7 @@ def describe(recipe: np.ndarray) -> str:
 
 
 def _fitted(image: torch.Tensor, tile_px: int) -> np.ndarray:
-    """The whole image, its longer side `tile_px`."""
+    """The image, its longer side scaled to `tile_px`."""
     height, width = image.shape[:2]
     scale = tile_px / max(height, width)
     size = [max(1, round(height * scale)), max(1, round(width * scale))]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int, UInt64
 
-from viewkit.pipelines.seeds import domain
+from viewkit.pipelines.engine.seeds import domain
 from viewkit.pipelines.views.philox import philox, uniforms
 from viewkit.shards.errors import ConfigError
 
@@ -22,7 +22,7 @@ class Streams:
     round: int
     domain: int
 
-    def draw(
+    def uniforms(
         self, block: int | Int[np.ndarray, " k"], at: Int[np.ndarray, " k"] | None = None
     ) -> Float64[np.ndarray, "q 4"]:
         """Four uniforms in [0, 1) from one block (or one block each), for all places or for those `at`."""

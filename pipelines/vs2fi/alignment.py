@@ -30,7 +30,7 @@ def alignment_score(
 ) -> Float64[np.ndarray, "n e"]:
     """The expected alignment score in [0, 1], VS-2FI eq. 6: mean over the bins of Q / (Q + sum), weighted by counts.
 
-    log_sum, log_sum_centres: histogram of log of the sum over the negatives, one row an exit.
+    log_sum, log_sum_centres: histogram of log of the sum over the negatives, one row per exit.
     """
     weight = log_sum / log_sum.sum(axis=1, keepdims=True)
     score = np.zeros(similarity.shape)

@@ -1,4 +1,4 @@
-"""The histograms artifact: what the counts are, what they were counted with, and the laws read off them."""
+"""The histograms artifact: what the counts are, what they were counted with, and the distributions read off them."""
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.shards.artifact import Artifact
 from viewkit.shards.codecs import decode_json, encode_json
 from viewkit.shards.errors import DataError
-from viewkit.shards.files import read_file, write_whole
+from viewkit.shards.files import read_file, write_atomic
 
 COUNTS = "histograms.safetensors"
 FACTS = "histograms.json"
@@ -25,13 +25,13 @@ ARRAYS = ("positive_cells", "negative_cells", "soft_mean_cells")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Histograms:
-    """Counts on the fine grid, and the binned laws that VS-2FI's indicators need.
+    """Counts on the fine grid, and the binned distributions that VS-2FI's indicators need.
 
     positive_cells, negative_cells: similarities of the head, pairs of one image and of two.
     soft_mean_cells: per exit, the soft mean over N negatives (`alignment.soft_mean`), one value an anchor and group.
     bins: bins of each histogram. negatives: N. tau: temperature of the sums, the estimator's.
     prior_positive: p(pos) of eq. 2. estimator: digest of the estimator artifact. precision: of its forward
-    pass. policy, num_views: how the views were drawn. num_images: images that were counted.
+    pass. policy, num_views: how the views were sampled. num_images: images that were counted.
     """
 
     positive_cells: Int64[np.ndarray, " cells"]
@@ -131,12 +131,12 @@ class Histograms:
             "log_sum_edges": self.log_sum_edges.tolist(),
             "log_sum": self.log_sum.tolist(),
         }
-        write_whole(folder / COUNTS, save(arrays))
-        write_whole(folder / FACTS, encode_json({**self.facts(), **binned}))
+        write_atomic(folder / COUNTS, save(arrays))
+        write_atomic(folder / FACTS, encode_json({**self.facts(), **binned}))
 
     @classmethod
     def load(cls, artifact: Artifact) -> "Histograms":
-        """Histograms of a whole artifact. `DataError` when a fact is missing or they lie on another grid."""
+        """Histograms of a complete artifact. `DataError` when a fact is missing or they lie on another grid."""
         facts = decode_json(read_file(artifact.path(FACTS)))
         arrays = load_file(artifact.path(COUNTS))
         if any(array.shape[-1] != CELLS for array in arrays.values()):

@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from viewkit.pipelines.pairs.order import pair_similarities
 from viewkit.pipelines.vs2fi.alignment import soft_mean
 from viewkit.pipelines.vs2fi.histogram import CELLS, count_cells
-from viewkit.pipelines.vs2fi.pairs import pair_similarities
 
 ANCHORS_AT_ONCE = 256
 

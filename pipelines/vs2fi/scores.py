@@ -7,16 +7,7 @@ from viewkit.pipelines.vs2fi.alignment import alignment_level, alignment_score
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.consistency import semantic_consistency
 
-CONSISTENCY, LEVEL, SIMILARITIES = 0, 1, 2
-"""Where Semantic Consistency, Alignment Level and the first similarity stand along the last axis of KEY.scores.npy."""
-
 ROWS_AT_ONCE = 1 << 16
-
-
-def score_names(num_exits: int) -> tuple[str, ...]:
-    """Names of the last axis of KEY.scores.npy: the two indicators, the head's similarity, then every exit's."""
-    exits = (f"similarity_exit_{level}" for level in range(1, num_exits + 1))
-    return ("semantic_consistency", "alignment_level", "similarity_top", *exits)
 
 
 def rescore(
@@ -43,5 +34,5 @@ def rescore(
 def score_pairs(
     similarities: Float32[np.ndarray, "*n c k"], histograms: Histograms, gamma: float
 ) -> Float32[np.ndarray, "*n c s"]:
-    """KEY.scores.npy's numbers in the order of `score_names`: the two indicators before the k = 1 + L similarities."""
+    """KEY.scores.npy, as `pairs.column.score_names` says: two indicators, then the k = 1 + L similarities."""
     return np.concatenate([np.stack(rescore(similarities, histograms, gamma), -1), similarities], axis=-1)

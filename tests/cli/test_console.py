@@ -1,7 +1,7 @@
 import json
 
 from viewkit.cli.console import JsonProgress, PlainProgress, finish_line
-from viewkit.pipelines.stage import Progress, Silent
+from viewkit.pipelines.engine.contract import Progress, Silent
 
 
 def test_every_progress_keeps_the_protocol():

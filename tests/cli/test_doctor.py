@@ -10,6 +10,7 @@ from rich.console import Console
 
 from viewkit.cli import doctor
 from viewkit.cli.doctor import Finding, exit_code, find_devices, run_probe
+from viewkit.pipelines.engine import renderer
 
 SOUND = {
     "torch": "2.15.0",
@@ -89,6 +90,17 @@ def test_extras_are_a_note_not_a_problem(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(doctor, "installed", lambda name: None if name == "hypothesis" else real(name))
     (found,) = doctor.find_extras()
     assert found.state == "note" and "dev lacks hypothesis" in found.value and "viewkit[dev]" in found.advice
+
+
+def test_a_missing_library_is_a_note_and_an_impossible_choice_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renderer, "find_library", lambda: "not built: no compiler")
+    monkeypatch.setenv(renderer.VARIABLE, "auto")
+    found = doctor.find_renderer()
+    assert found.state == "note" and "not built: no compiler" in found.value and "C compiler" in found.advice
+    monkeypatch.setenv(renderer.VARIABLE, "compiled")
+    assert doctor.find_renderer().state == "problem"
+    monkeypatch.setenv(renderer.VARIABLE, "torch")
+    assert "torch's operations" in doctor.find_renderer().value
 
 
 def test_disk_of_a_folder_that_is_yet_to_be_made_is_its_parents(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def ran(capsys, *arguments):
         (["frobnicate"], "No such command"),
         (["score"], "Missing argument"),
         (["score", "DATA", "--rounds", "many"], "Invalid value for '--rounds'"),
-        (["score", "DATA", "--frobnicate"], "No such option"),
+        (["score", "DATA", "--frobnicate"], "viewkit score: unknown option '--frobnicate'"),
         (["pack", "SOURCE", "DATA", "--labels", "maybe"], "Invalid value for '--labels'"),
         (["score", "DATA", "--num-views", "1"], "num_views is 1"),
         (["pack", "SOURCE", "DATA", "--workers", "0"], "--workers is 0; it must lie in 1 ... "),
@@ -33,7 +33,7 @@ def ran(capsys, *arguments):
         (["rescore", "DATA", "--column", "../x"], "column is '../x'; name a new one"),
         (["generate", "DATA", "--batch-size", "0"], "--batch-size is 0; it must lie in 1 ... 4096"),
         (["generate", "DATA", "--strategy", "table"], "strategy is 'table' and --levels is not given"),
-        (["generate", "DATA", "--generator", "unclip"], "this generator needs its weights; add --weights"),
+        (["generate", "DATA", "--generator", "unclip"], "generator 'unclip' needs its weights; add --weights FOLDER"),
         (["views", "DATA", "sheet.jpg"], "give it a name that ends in .png"),
         (["views", "DATA", "sheet.png", "--tile-px", "1000000"], "--tile-px is 1000000; it must lie in 1 ... 1024"),
     ],
@@ -96,15 +96,16 @@ def test_status_counts_rows_and_rejects_by_reason(capsys, tmp_path):
     assert "images: row00007: unlucky: ends in 7" in out
 
 
-def test_status_of_an_unfinished_column_counts_what_is_whole(capsys, tmp_path):
+def test_status_of_an_unfinished_column_counts_complete_shards(capsys, tmp_path):
     numbers_dataset(tmp_path, rows=30)
     (tmp_path / "images" / "000001.json").unlink()
     assert "images  3/4     19" in ran(capsys, "status", tmp_path)[1]
 
 
-def test_verify_says_whole_or_names_what_is_damaged(capsys, tmp_path):
+def test_verify_says_intact_or_names_what_is_damaged(capsys, tmp_path):
     numbers_dataset(tmp_path, rows=30)
-    assert ran(capsys, "verify", tmp_path)[0] == 0
+    code, out, _ = ran(capsys, "verify", tmp_path)
+    assert code == 0 and out.startswith(f"{tmp_path}: intact: 6 parts, ")
     tar = tmp_path / "images" / "000002.tar"
     raw = bytearray(tar.read_bytes())
     raw[700] ^= 4

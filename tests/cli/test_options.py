@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from viewkit.cli.options import Argument, command, flag
-from viewkit.pipelines.config import config_values, fields_of, make_config
+from viewkit.pipelines.engine.config import RENAMED, config_values, fields_of, make_config
 from viewkit.shards.errors import ConfigError
 
 
@@ -88,7 +88,8 @@ def test_a_toml_file_gives_defaults_and_options_override_them(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("bin = 3", "unknown option 'bin'; the options are bins, labels, linear, seed, side_px, tau"),
+        ("bin = 3", "unknown option 'bin'; did you mean bins?"),
+        ("xyz = 3", "unknown option 'xyz'; the options are bins, labels, linear, seed, side_px, tau"),
         ("bins = 'x'", "option 'bins' is 'x', and it takes a value of type int"),
         ("bins = true", "option 'bins' is True, and it takes a value of type int"),
         ("labels = 'maybe'", "option 'labels' is 'maybe'; choose one of none, folders"),
@@ -147,3 +148,13 @@ def test_a_preset_gives_values_that_file_and_options_override(tmp_path):
     file.write_text('preset = "three"\n')
     CliRunner().invoke(app, ["--config", str(file)])
     assert seen == [SomeConfig(bins=7, tau=0.25, seed=9), SomeConfig(bins=7, tau=0.5, seed=5)]
+
+
+def test_the_old_name_of_an_option_is_refused_with_the_new_one(tmp_path, monkeypatch):
+    monkeypatch.setitem(RENAMED, "num_bins", "bins")
+    with pytest.raises(ConfigError, match=r"^here: option '--num-bins' is now '--bins'$"):
+        make_config(SomeConfig, {"num_bins": 3}, "here")
+    path = tmp_path / "some.toml"
+    path.write_text("num-bins = 3\n")
+    result, _ = run("data", "--config", str(path))
+    assert str(result.exception) == f"--config {path}: option '--num-bins' is now '--bins'"

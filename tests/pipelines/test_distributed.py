@@ -20,11 +20,9 @@ from viewkit.pipelines.distributed import (
     world,
     world_size,
 )
+from viewkit.pipelines.frameworks.table import FRAMEWORKS, card_of
 from viewkit.shards.errors import ConfigError
 
-FRAMEWORKS = (
-    "simclr", "moco_v1", "moco_v2", "moco_v3", "byol", "simsiam", "swav", "dino", "vicreg", "barlow_twins",
-)  # fmt: skip
 FAST = ("moco_v2", "vicreg")
 OPTIONS = {
     "simclr": {"decoupled": True},
@@ -39,7 +37,7 @@ def train_shares(name, device="cpu"):
     """Gradients of every step and the state in the end, on this process's share of every batch."""
     from small_frameworks import batch, small_training
 
-    from viewkit.pipelines.models.shared_norm import share_norms
+    from viewkit.pipelines.models.norms import share_norms
     from viewkit.pipelines.training.optimisers import set_rates
     from viewkit.pipelines.training.step import Stepper
 
@@ -51,7 +49,7 @@ def train_shares(name, device="cpu"):
     for step in range(STEPS):
         set_rates(optimiser, rate=0.01, peak=0.01)
         views = [view[own] for view in batch(name, step)]
-        weights = torch.tensor([0.5, 1.5, 2.0, 0.0, 1.0, 1.0, 1.2, 0.8])[own] if framework.per_row else None
+        weights = torch.tensor([0.5, 1.5, 2.0, 0.0, 1.0, 1.0, 1.2, 0.8])[own] if card_of(name).traits.per_row else None
         losses.append(float(mean_over_processes(Stepper.make(device)(framework, optimiser, views, weights))))
         gradients.append({n: p.grad.clone() for n, p in framework.named_parameters() if p.grad is not None})
     return {"losses": losses, "gradients": gradients, "state": dict(framework.state_dict())}
@@ -61,8 +59,9 @@ def primitives():
     """What every function of `distributed` says in this process, and a line of metrics."""
     from small_frameworks import small_framework
 
-    from viewkit.pipelines.training.loop import Schedule, Window
-    from viewkit.pipelines.training.pairs import ViewBatch
+    from viewkit.pipelines.pairs.source import ViewBatch
+    from viewkit.pipelines.training.loop import Window
+    from viewkit.pipelines.training.schedules import Schedule
 
     x = (torch.arange(6.0).view(3, 2) + 10 * rank()).requires_grad_()
     everyone = gather(x)
@@ -187,7 +186,7 @@ def test_a_batch_that_cannot_be_dealt_out_is_refused(monkeypatch):
 
 @pytest.fixture(scope="module")
 def all_frameworks_in_two_processes(tmp_path_factory):
-    return in_two_processes(tmp_path_factory.mktemp("all"), FRAMEWORKS)
+    return in_two_processes(tmp_path_factory.mktemp("all"), tuple(FRAMEWORKS))
 
 
 @pytest.mark.slow

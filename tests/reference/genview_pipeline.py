@@ -205,21 +205,19 @@ def stock_image(pipeline, image, level, generator, *, steps, guidance=10.0, side
 
 
 def own_parts(pipeline):
-    """The pipeline's own networks as our loop takes them: no second copy, and no folder."""
-    from viewkit.pipelines.generate.generators.unclip_parts import UnclipParts
+    """The pipeline's own networks and noise space as our loop takes them: no second copy, and no folder."""
+    from viewkit.pipelines.generate.generators.networks import Networks
+    from viewkit.pipelines.generate.noising import NoiseSpace
 
     width = pipeline.image_normalizer.mean.numel()
     with torch.inference_mode():
         prompt = pipeline.encode_prompt("", torch.device("cpu"), 1, False)[0]
-    return UnclipParts(
-        unet=pipeline.unet,
-        vae=pipeline.vae,
+    space = NoiseSpace(
         mean=pipeline.image_normalizer.mean.detach().float().reshape(width),
         std=pipeline.image_normalizer.std.detach().float().reshape(width),
         abar=pipeline.image_noising_scheduler.alphas_cumprod.float(),
-        prompt=prompt,
-        scheduler=pipeline.scheduler,
     )
+    return Networks(pipeline.unet, pipeline.vae, pipeline.scheduler, prompt), space
 
 
 def pipeline_noise(seeds, width, latent_shape):

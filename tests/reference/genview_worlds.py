@@ -7,11 +7,11 @@ from typing import Annotated
 
 import numpy as np
 
-from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.engine.contract import FitStage, MapStage, Run, ShardFn
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.models.checkpoint import save_tensors
 from viewkit.pipelines.models.estimator import FACTS, WEIGHTS, EstimatorNetwork
-from viewkit.pipelines.runner import run_stage
-from viewkit.pipelines.stage import FitStage, MapStage, Run, ShardFn
 from viewkit.shards.codecs import encode_json, encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.row import Reject, Row
@@ -102,7 +102,7 @@ class UntrainedStage(FitStage[UntrainedConfig]):
             "std": [0.25] * 3,
             "tau": 0.2,
         }
-        network = EstimatorNetwork("vit_pico_patch4", 32, start="moco_v3", hidden=16, dim=8, seed=config.seed)
+        network = EstimatorNetwork("vit_pico_patch4", 32, init="moco_v3", hidden=16, dim=8, seed=config.seed)
         save_tensors(run.folder / WEIGHTS, network.state_dict())
         (run.folder / FACTS).write_text(json.dumps(facts))
         return {}

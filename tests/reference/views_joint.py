@@ -1,4 +1,4 @@
-"""Slow twins of the drawing laws: plain loops with the standard library's functions."""
+"""Slow reference implementations of the joint distributions: plain loops with the standard library's functions."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Slow twin of the renderer: torchvision's functions on float, one view at a time, in the recipe's order."""
+"""A slow reference renderer: torchvision's functions on float, one view at a time, in the recipe's order."""
 
 import torch
 import torchvision.transforms.v2.functional as F

@@ -1,4 +1,4 @@
-"""Slow twins of VS-2FI: plain loops, equation by equation from the paper, in Python floats."""
+"""Slow reference implementations of VS-2FI: plain loops, equation by equation from the paper, in Python floats."""
 
 import math
 from itertools import pairwise

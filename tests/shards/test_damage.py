@@ -7,7 +7,7 @@ import pytest
 from small_datasets import CPU, contents, numbers_dataset
 from toy_stages import LengthsConfig, LengthsStage, TotalConfig, TotalStage
 
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.row import Row

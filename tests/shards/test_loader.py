@@ -3,9 +3,9 @@ import pytest
 from small_datasets import CPU, numbers_dataset
 from toy_stages import LengthsConfig, LengthsStage
 
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.shards.errors import ConfigError, DataError
-from viewkit.shards.loader import Loader, epoch_permutation, labels_of
+from viewkit.shards.loader import Loader, epoch_permutation
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,3 @@ def test_an_error_in_a_transform_reaches_the_trainer(dataset):
 
 def test_a_permutation_holds_every_row_once():
     assert np.array_equal(np.sort(epoch_permutation(1000, seed=3, epoch=7)), np.arange(1000))
-
-
-def test_labels_that_are_missing_are_named(dataset):
-    with pytest.raises(DataError, match=r"row row00000 has no label \(KEY.cls\)"):
-        labels_of(dataset.column("images"))

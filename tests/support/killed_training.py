@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from small_datasets import CPU
 
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.estimator.config import EstimatorConfig
 from viewkit.pipelines.estimator.stage import EstimatorStage
-from viewkit.pipelines.runner import run_stage
 from viewkit.pipelines.training import loop
-from viewkit.pipelines.training.metrics import read_metrics
+from viewkit.pipelines.training.monitoring import read_metrics
 from viewkit.shards.dataset import Dataset
 
 CONFIG = EstimatorConfig(preset="pico-32", steps=120, warmup_epochs=1, batch_size=8, hidden=32, dim=16)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from toy_stages import NumbersConfig, NumbersStage
 
-from viewkit.pipelines.execution import Execution
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.shards.dataset import Dataset
 
 CPU = Execution(device="cpu", workers=1, max_rejects=1.0)

@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
+from viewkit.pipelines.frameworks.table import create_framework
 from viewkit.pipelines.models.backbones import create_backbone
-from viewkit.pipelines.pretrain.config import PretrainConfig
-from viewkit.pipelines.pretrain.frameworks.create import create_framework
+from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.training.optimisers import create_optimiser, set_rates
 from viewkit.pipelines.training.step import Stepper
 
@@ -36,7 +36,9 @@ def small_config(name: str, **options: Any) -> PretrainConfig:
 
 def small_framework(name: str, **options: Any):
     config = small_config(name, **options)
-    return create_framework(create_backbone(config.arch, 32, seed=1), config, steps=20, steps_per_epoch=1).train()
+    return create_framework(
+        create_backbone(config.arch, 32, seed=1), resolve(config), steps=20, steps_per_epoch=1
+    ).train()
 
 
 def batch(name: str, step: int = 0, num_rows: int = 8) -> list[torch.Tensor]:

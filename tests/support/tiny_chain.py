@@ -12,23 +12,22 @@ import numpy as np
 from PIL import Image
 from small_datasets import CPU, contents
 
+from viewkit.pipelines.engine.contract import FitStage, MapStage
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.estimator.config import EstimatorConfig
 from viewkit.pipelines.estimator.stage import EstimatorStage
-from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.foreground.stage import ForegroundStage, ViewsForegroundStage
 from viewkit.pipelines.generate.config import GenerateConfig
-from viewkit.pipelines.generate.foreground_stage import ForegroundStage
 from viewkit.pipelines.generate.stage import GenerateStage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.stage import PackStage
-from viewkit.pipelines.quality.component_stage import QualityComponentStage
 from viewkit.pipelines.quality.config import QualityConfig
 from viewkit.pipelines.quality.stage import QualityStage
-from viewkit.pipelines.runner import run_stage
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
-from viewkit.pipelines.stage import FitStage, MapStage
 from viewkit.shards.dataset import Dataset
 
 IMAGES = 24
@@ -75,7 +74,7 @@ def jobs(source: Path) -> dict[str, Job]:
         Job(GenerateStage(), generate),
         Job(HistogramsStage(), HistogramsConfig(images=IMAGES, negatives=7)),
         Job(ScoreStage(), ScoreConfig(rounds=2)),
-        Job(QualityComponentStage(), quality),
+        Job(ViewsForegroundStage(), quality.foreground()),
         Job(QualityStage(), quality),
     ]
     return {job.stage.writes: job for job in steps}

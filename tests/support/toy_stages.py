@@ -3,12 +3,12 @@
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from viewkit.pipelines.stage import FitStage, MapStage, Run, ShardFn
+from viewkit.pipelines.engine.contract import FitStage, MapStage, Run, ShardFn
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import canonical
 from viewkit.shards.row import Reject, Row
@@ -124,6 +124,7 @@ class TotalStage(FitStage[TotalConfig]):
 
     name = "total"
     writes = "total"
+    holds: ClassVar[Mapping[str, str]] = {"total.txt": "the sum", "metrics.jsonl": "the time"}
 
     def reads(self, config: TotalConfig) -> tuple[str, ...]:
         return ("images",)

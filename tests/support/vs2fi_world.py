@@ -10,7 +10,7 @@ from viewkit.pipelines.views.policy import IMAGENET_MEAN, IMAGENET_STD
 from viewkit.shards.artifact import IDENTITY, finish_artifact
 from viewkit.shards.codecs import encode_json, encode_png
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.files import make_folder, write_whole
+from viewkit.shards.files import make_folder, write_atomic
 from viewkit.shards.identity import Identity, write_identity
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.writer import ShardWriter
@@ -71,11 +71,11 @@ def make_estimator(dataset, seed=0, tau=0.2, mean=IMAGENET_MEAN, side_px=SIDE_PX
         "arch": arch, "start": "timm", "num_heads": None, "hidden": 32, "dim": 16,
         "side_px": side_px, "mean": list(mean), "std": list(IMAGENET_STD), "tau": tau,
     }  # fmt: skip
-    network = EstimatorNetwork(facts["arch"], side_px, start="timm", hidden=32, dim=16, seed=seed)
+    network = EstimatorNetwork(facts["arch"], side_px, init="timm", hidden=32, dim=16, seed=seed)
     folder = dataset.path / "estimator"
     make_folder(folder)
     save_tensors(folder / WEIGHTS, network.state_dict())
-    write_whole(folder / FACTS, encode_json(facts))
+    write_atomic(folder / FACTS, encode_json(facts))
     identity = Identity("estimator", 1, {"seed": seed}, {}, {})
     write_identity(folder / IDENTITY, identity)
     finish_artifact(folder, identity.digest, {}, ())

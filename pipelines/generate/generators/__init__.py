@@ -1,1 +1,1 @@
-"""Generators of views, one file each, behind the face in `face`."""
+"""Generators of views, one file each, behind the interface in `interface`."""

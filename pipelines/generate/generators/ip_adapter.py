@@ -1,112 +1,115 @@
 """Generator `ip-adapter`: Stable Diffusion 1.x with an IP-Adapter, on the noised embedding of the image, no text.
 
 Equal to `StableDiffusionPipeline` with the adapter loaded, called one image at a time with the empty prompt and the
-same embedding and noise. No safety checker is loaded: those of the pipelines paint what they dislike black.
+same embedding and noise. No safety checker is loaded: those of the pipelines replace some images with black ones.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from viewkit.pipelines.generate.config import GenerateConfig
-from viewkit.pipelines.generate.encoders import DTYPES, Encoder, needed
-from viewkit.pipelines.generate.folders import IpAdapterFolder
-from viewkit.pipelines.generate.generators.embedding_noise import EmbeddingNoise, Sampling, Statistics
-from viewkit.pipelines.generate.generators.empty_prompt import embed_nothing
-from viewkit.pipelines.generate.generators.face import Setup
-from viewkit.pipelines.generate.generators.solver import create_solver
-from viewkit.pipelines.generate.pipeline_folder import HELP, load_part
+from viewkit.pipelines.encoders.clip_folders import ClipFolder
+from viewkit.pipelines.generate.generators.latent_diffusion import LatentDiffusion
+from viewkit.pipelines.generate.generators.networks import Networks, embed_empty_prompt, load_autoencoder, load_unet
+from viewkit.pipelines.generate.generators.sampling import create_solver
+from viewkit.pipelines.weights.folder import SOURCES, PipelineFolder, missing_weights
 from viewkit.shards.errors import DataError
 
 TOKENS = 4
 """Tokens into which a plain adapter projects an embedding."""
 
 
-class IpAdapter(EmbeddingNoise):
-    """encoder: the folder's. Guidance leads away from an embedding of zeros, as in the stock pipeline; the prompt is
-    empty on both sides."""
+class IpAdapterFolder(PipelineFolder):
+    """A Stable Diffusion 1.x or 2.x pipeline, with the adapter and its image encoder in the folder `models`.
+
+    adapter: the one safetensors file directly in `models`.
+    """
+
+    title = "Stable Diffusion with IP-Adapter"
+    classes = ("StableDiffusionPipeline",)
+    weight_files: ClassVar[Mapping[str, str]] = {
+        "models/image_encoder": "model",
+        "text_encoder": "model",
+        "unet": "diffusion_pytorch_model",
+        "vae": "diffusion_pytorch_model",
+    }
+    setting_files: ClassVar[Mapping[str, str]] = {
+        "scheduler": "scheduler_config.json",
+        "tokenizer": "tokenizer_config.json",
+    }
+
+    def __init__(self, path: Path, parts: Iterable[str] | None = None) -> None:
+        super().__init__(path, parts)
+        if "unet" in self.parts:
+            self.adapter = self._adapter()
+            self.files.append(self.adapter)
+
+    def check(self) -> None:
+        if "unet" in self.parts and (channels := self.settings("unet").get("in_channels")) != 4:
+            raise DataError(
+                f"{self.path / 'unet'}: takes {channels} channels, 4 are needed: no inpainting model; {SOURCES}"
+            )
+
+    def _adapter(self) -> Path:
+        found = sorted(self.path.joinpath("models").glob("*.safetensors"))
+        if not found:
+            raise missing_weights(self.path / "models", "ip-adapter_sd15.safetensors")
+        if len(found) > 1:
+            raise DataError(
+                f"{self.path / 'models'}: holds {len(found)} adapters ({', '.join(path.name for path in found)}); keep "
+                "one, e.g. ip-adapter_sd15.safetensors"
+            )
+        return found[0]
+
+
+ENCODER = ClipFolder("ip-adapter", IpAdapterFolder, part="models/image_encoder", preprocessor=None)
+
+
+class IpAdapter(LatentDiffusion):
+    """Guidance leads away from an embedding of zeros, as in the stock pipeline; the prompt is empty on both sides."""
 
     name = "ip-adapter"
-
-    def __init__(
-        self,
-        folder: IpAdapterFolder,
-        encoder: Encoder,
-        statistics: Statistics,
-        sampling: Sampling,
-        device: str = "cpu",
-        *,
-        precision: str = "fp32",
-        solver: str = "checkpoint",
-        again: Callable[[], EmbeddingNoise] | None = None,
-        say: Callable[[str], None] | None = None,
-    ) -> None:
-        from diffusers import AutoencoderKL, UNet2DConditionModel
-
-        dtype = DTYPES[precision]
-        # bf16 keeps 8 bits of a pixel: its VAE runs in fp32
-        decoder = torch.float32 if precision == "bf16" else dtype
-        self.folder = folder
-        self.unet = load_part(UNet2DConditionModel, folder, "unet", torch_dtype=dtype, low_cpu_mem_usage=False)
-        self.vae = load_part(AutoencoderKL, folder, "vae", torch_dtype=decoder, low_cpu_mem_usage=False)
-        add_adapter(self.unet, folder, encoder.width)
-        for network in (self.unet, self.vae):
-            network.to(device=device, memory_format=torch.channels_last)
-        self.prompt = embed_nothing(folder).to(device, dtype)
-        self.scheduler = create_solver(folder.settings("scheduler"), folder.path / "scheduler", solver)
-        self.factor = 2 ** (len(self.vae.config.block_out_channels) - 1)
-        self.native_px = self.unet.config.sample_size * self.factor
-        self.in_channels = self.unet.config.in_channels
-        super().__init__(encoder, statistics, sampling, device, again, say)
+    folder_class = IpAdapterFolder
+    own_encoder = ENCODER
 
     @classmethod
-    def load(cls, setup: Setup, statistics: Statistics, again: Callable[[], EmbeddingNoise] | None) -> "IpAdapter":
-        config = setup.config
-        return cls(
-            IpAdapterFolder(needed(setup.weights)),
-            setup.encoder,
-            statistics,
-            Sampling.of(config),
-            setup.run.device,
-            precision=config.precision,
-            solver=config.solver,
-            again=again,
-            say=setup.run.progress.message,
+    def load(cls, folder: PipelineFolder, width: int, precision: str, solver: str) -> Networks:
+        from diffusers import AutoencoderKL
+
+        assert isinstance(folder, IpAdapterFolder)
+        unet = load_unet(folder, precision)
+        autoencoder = load_autoencoder(AutoencoderKL, folder, "vae", precision)
+        add_adapter(unet, folder, width)
+        return Networks(
+            unet=unet,
+            autoencoder=autoencoder,
+            scheduler=create_solver(folder.settings("scheduler"), folder.path / "scheduler", solver),
+            prompt=embed_empty_prompt(folder),
         )
 
-    @classmethod
-    def inputs(cls, config: GenerateConfig, weights: Path | None) -> Mapping[str, str]:
-        cls.check(config)
-        return IpAdapterFolder(needed(weights)).digests()
-
     def predict(
-        self, x: Float[Tensor, "n c h w"], time: Int[Tensor, ""], embedding: Float[Tensor, "n d"], guided: bool
-    ) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"] | None]:
-        if guided:
-            x, embedding = torch.cat([x, x]), torch.cat([torch.zeros_like(embedding), embedding])
-        output = self.unet(
-            x.to(self.unet.dtype),
+        self, x: Float[Tensor, "n c h w"], time: Int[Tensor, ""], conditioning: Float[Tensor, "n k"]
+    ) -> Float[Tensor, "n o h w"]:
+        assert self.prompt is not None
+        dtype = self.unet.dtype
+        output = self.network(
+            x.to(dtype),
             time,
             encoder_hidden_states=self.prompt.expand(len(x), -1, -1),
-            added_cond_kwargs={"image_embeds": [embedding.to(self.unet.dtype)[:, None]]},  # n 1 d
+            added_cond_kwargs={"image_embeds": [conditioning.to(dtype)[:, None]]},  # n 1 d
             return_dict=False,
-        )[0].float()
-        return (self.sampling.guidance.combine(*output.chunk(2)) if guided else output), None
-
-    def decode(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 3 s s"]:
-        x = (x / self.vae.config.scaling_factor).to(self.vae.dtype)
-        image: Tensor = self.vae.decode(x, return_dict=False)[0]
-        return image.float() / 2 + 0.5
+        )
+        prediction: Tensor = output[0].float()
+        return prediction
 
 
 def add_adapter(unet: Any, folder: IpAdapterFolder, width: int) -> None:
-    """Put the folder's adapter into the network. width: of the image encoder's embedding.
+    """Load the folder's adapter into the network. width: of the image encoder's embedding.
 
-    `DataError` for an adapter of another kind (of faces, or "plus", which look at patch tokens) or another network.
+    `DataError` for an adapter of another kind (for faces, or "plus", which reads patch tokens) or another network.
     """
     from diffusers import StableDiffusionPipeline
 
@@ -115,13 +118,13 @@ def add_adapter(unet: Any, folder: IpAdapterFolder, width: int) -> None:
     if projection is None:
         raise DataError(
             f"{folder.adapter}: an adapter of another kind; one that projects the image's embedding is needed, e.g. "
-            f"ip-adapter_sd15.safetensors; {HELP}"
+            f"ip-adapter_sd15.safetensors; {SOURCES}"
         )
     wanted = (TOKENS * unet.config.cross_attention_dim, width)
     if tuple(projection.shape) != wanted:
         raise DataError(
             f"{folder.adapter}: projects {projection.shape[1]} numbers to {projection.shape[0]}, and its image encoder "
-            f"and unet need {wanted[1]} to {wanted[0]}; take the adapter of this Stable Diffusion, {HELP}"
+            f"and unet need {wanted[1]} to {wanted[0]}; take the adapter of this Stable Diffusion, {SOURCES}"
         )
     holder = StableDiffusionPipeline(
         vae=None,
@@ -139,7 +142,7 @@ def add_adapter(unet: Any, folder: IpAdapterFolder, width: int) -> None:
         )
     except (KeyError, ValueError, RuntimeError) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(f"{folder.adapter}: does not fit the unet beside it ({first}); {HELP}") from error
+        raise DataError(f"{folder.adapter}: does not fit the unet beside it ({first}); {SOURCES}") from error
     unet.to(unet.dtype).eval().requires_grad_(False)
 
 
@@ -151,11 +154,11 @@ def read_adapter(path: Path) -> dict[str, dict[str, Tensor]]:
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); download it anew, {HELP}") from error
+        raise DataError(f"{path}: cannot be read ({error}); download it again, {SOURCES}") from error
     groups: dict[str, dict[str, Tensor]] = {"image_proj": {}, "ip_adapter": {}}
     for name, tensor in tensors.items():
         group, _, rest = name.partition(".")
         if group not in groups:
-            raise DataError(f"{path}: holds the tensor {name}, so it is no IP-Adapter; {HELP}")
+            raise DataError(f"{path}: holds the tensor {name}, so it is no IP-Adapter; {SOURCES}")
         groups[group][rest] = tensor
     return groups

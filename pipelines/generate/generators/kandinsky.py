@@ -1,62 +1,63 @@
 """Generator `kandinsky`: the decoder of Kandinsky 2.2, conditioned on the noised embedding of the image itself.
 
-Its prior, which makes such an embedding of a text, is not needed. Equal to `KandinskyV22Pipeline`, called one image
+Its prior, which makes such an embedding from a text, is not needed. Equal to `KandinskyV22Pipeline`, called one image
 at a time with the same embedding and noise.
 """
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from viewkit.pipelines.generate.config import GenerateConfig
-from viewkit.pipelines.generate.encoders import DTYPES, Encoder, needed
-from viewkit.pipelines.generate.folders import KandinskyFolder
-from viewkit.pipelines.generate.generators.embedding_noise import LEARNED, EmbeddingNoise, Sampling, Statistics
-from viewkit.pipelines.generate.generators.face import Setup
-from viewkit.pipelines.generate.generators.solver import create_solver
-from viewkit.pipelines.generate.pipeline_folder import load_part
+from viewkit.pipelines.encoders.clip_folders import ClipFolder
+from viewkit.pipelines.generate.generators.latent_diffusion import LatentDiffusion
+from viewkit.pipelines.generate.generators.networks import Networks, load_autoencoder, load_unet
+from viewkit.pipelines.generate.generators.sampling import LEARNED, create_solver
+from viewkit.pipelines.weights.folder import SOURCES, PipelineFolder
+from viewkit.shards.errors import DataError
 
 
-class Kandinsky(EmbeddingNoise):
-    """encoder: the folder's. Guidance leads away from the embedding of an image of CLIP's mean colour, as the stock
-    prior does when there is no negative prompt."""
+class KandinskyFolder(PipelineFolder):
+    """The decoder's repository, with `image_encoder` and `image_processor` of the prior's beside its parts."""
+
+    title = "Kandinsky 2.2"
+    classes = ("KandinskyV22Pipeline",)
+    weight_files: ClassVar[Mapping[str, str]] = {
+        "image_encoder": "model",
+        "movq": "diffusion_pytorch_model",
+        "unet": "diffusion_pytorch_model",
+    }
+    setting_files: ClassVar[Mapping[str, str]] = {
+        "image_processor": "preprocessor_config.json",
+        "scheduler": "scheduler_config.json",
+    }
+
+    def check(self) -> None:
+        if not {"image_encoder", "unet"} <= set(self.parts):
+            return
+        width, unet = self.settings("image_encoder").get("projection_dim"), self.settings("unet")
+        if unet.get("encoder_hid_dim_type") != "image_proj" or unet.get("addition_embed_type") != "image":
+            raise DataError(f"{self.path / 'unet'}: takes no image embedding, so it is no Kandinsky 2.2; {SOURCES}")
+        if unet.get("encoder_hid_dim") != width:
+            raise DataError(
+                f"{self.path}: parts of different pipelines: image_encoder gives {width} numbers and unet takes "
+                f"{unet.get('encoder_hid_dim')}; download the folder again, {SOURCES}"
+            )
+
+
+ENCODER = ClipFolder("kandinsky", KandinskyFolder, preprocessor="image_processor")
+
+
+class Kandinsky(LatentDiffusion):
+    """Guidance leads away from the embedding of an image of CLIP's mean colour, as the stock prior does when there is
+    no negative prompt."""
 
     name = "kandinsky"
-
-    def __init__(
-        self,
-        folder: KandinskyFolder,
-        encoder: Encoder,
-        statistics: Statistics,
-        sampling: Sampling,
-        device: str = "cpu",
-        *,
-        precision: str = "fp32",
-        solver: str = "checkpoint",
-        again: Callable[[], EmbeddingNoise] | None = None,
-        say: Callable[[str], None] | None = None,
-    ) -> None:
-        from diffusers import UNet2DConditionModel, VQModel
-
-        dtype = DTYPES[precision]
-        # bf16 keeps 8 bits of a pixel: its decoder runs in fp32
-        decoder = torch.float32 if precision == "bf16" else dtype
-        self.folder = folder
-        self.unet = load_part(UNet2DConditionModel, folder, "unet", torch_dtype=dtype, low_cpu_mem_usage=False)
-        self.movq = load_part(VQModel, folder, "movq", torch_dtype=decoder, low_cpu_mem_usage=False)
-        for network in (self.unet, self.movq):
-            network.to(device=device, memory_format=torch.channels_last)
-        self.scheduler = create_solver(_settings(folder, solver), folder.path / "scheduler", solver)
-        self.factor = 2 ** (len(self.movq.config.block_out_channels) - 1)
-        self.native_px = self.unet.config.sample_size * self.factor if self.unet.config.sample_size else 512
-        self.in_channels = self.unet.config.in_channels
-        super().__init__(encoder, statistics, sampling, device, again, say)
-        side_px = encoder.preprocess.side_px
-        self.empty = encoder.look(torch.zeros(1, 3, side_px, side_px, device=device))[1]
+    folder_class = KandinskyFolder
+    own_encoder = ENCODER
 
     @property
     def multiple(self) -> int:
@@ -64,49 +65,41 @@ class Kandinsky(EmbeddingNoise):
         return self.factor**2
 
     @classmethod
-    def load(cls, setup: Setup, statistics: Statistics, again: Callable[[], EmbeddingNoise] | None) -> "Kandinsky":
-        config = setup.config
-        return cls(
-            KandinskyFolder(needed(setup.weights)),
-            setup.encoder,
-            statistics,
-            Sampling.of(config),
-            setup.run.device,
-            precision=config.precision,
-            solver=config.solver,
-            again=again,
-            say=setup.run.progress.message,
+    def load(cls, folder: PipelineFolder, width: int, precision: str, solver: str) -> Networks:
+        from diffusers import VQModel
+
+        return Networks(
+            unet=load_unet(folder, precision),
+            autoencoder=load_autoencoder(VQModel, folder, "movq", precision),
+            scheduler=create_solver(_settings(folder, solver), folder.path / "scheduler", solver),
         )
 
-    @classmethod
-    def inputs(cls, config: GenerateConfig, weights: Path | None) -> Mapping[str, str]:
-        cls.check(config)
-        return KandinskyFolder(needed(weights)).digests()
+    @cached_property
+    def empty(self) -> Float[Tensor, "1 d"]:
+        """The embedding of an image of the mean colour."""
+        side_px = self.encoder.preprocess.side_px
+        return self.encoder.tokens_and_features(torch.zeros(1, 3, side_px, side_px, device=self.device))[1]
+
+    def unconditional(self, conditioning: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
+        return self.empty.expand_as(conditioning)
 
     def predict(
-        self, x: Float[Tensor, "n c h w"], time: Int[Tensor, ""], embedding: Float[Tensor, "n d"], guided: bool
-    ) -> tuple[Float[Tensor, "n c h w"], Float[Tensor, "n c h w"] | None]:
-        """The variance is the conditioned half's: guidance is for the mean."""
-        if guided:
-            x, embedding = torch.cat([x, x]), torch.cat([self.empty.expand_as(embedding), embedding])
-        output = self.unet(
-            x.to(self.unet.dtype),
-            time,
-            encoder_hidden_states=None,
-            added_cond_kwargs={"image_embeds": embedding.to(self.unet.dtype)},
-            return_dict=False,
-        )[0].float()
-        noise, variance = output.split(self.in_channels, dim=1)
-        if not guided:
-            return noise, variance
-        return self.sampling.guidance.combine(*noise.chunk(2)), variance.chunk(2)[1]
+        self, x: Float[Tensor, "n c h w"], time: Int[Tensor, ""], conditioning: Float[Tensor, "n k"]
+    ) -> Float[Tensor, "n o h w"]:
+        dtype = self.unet.dtype
+        embeds = {"image_embeds": conditioning.to(dtype)}
+        output = self.network(
+            x.to(dtype), time, encoder_hidden_states=None, added_cond_kwargs=embeds, return_dict=False
+        )
+        prediction: Tensor = output[0].float()
+        return prediction
 
     def decode(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 3 s s"]:
-        image: Tensor = self.movq.decode(x.to(self.movq.dtype), force_not_quantize=True, return_dict=False)[0]
+        image: Tensor = self.decoder(x.to(self.autoencoder.dtype), force_not_quantize=True, return_dict=False)[0]
         return image.float() / 2 + 0.5
 
 
-def _settings(folder: KandinskyFolder, solver: str) -> Mapping[str, Any]:
+def _settings(folder: PipelineFolder, solver: str) -> Mapping[str, Any]:
     """The scheduler's settings. Other solvers do not take a learned variance: they would cut latents to 3 channels."""
     settings = folder.settings("scheduler")
     if solver == "checkpoint" or settings.get("variance_type") not in LEARNED:

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from viewkit.pipelines.generate.generators.face import Failed, Generated
+from viewkit.pipelines.generate.generators.interface import Failed, Generated
 from viewkit.shards.codecs import encode_jpeg
 
-LEAST_STD = 2.0
-"""Grey levels; a picture that varies less is a failed one."""
+MIN_STD = 2.0
+"""Grey levels; a picture with a smaller standard deviation is a failed one."""
 THREADS = 4
 """Encoding a 512 px JPEG takes some 10 ms of one core, and holds no lock of the interpreter."""
 
@@ -36,7 +36,7 @@ def outcomes(
     def outcome(image: UInt8[np.ndarray, "side side 3"], ok: bool) -> Generated | Failed:
         if not ok:
             return Failed("non_finite", "latents or pixels are not finite")
-        if (spread := float(image.std())) < LEAST_STD:
+        if (spread := float(image.std())) < MIN_STD:
             return Failed("near_constant", f"standard deviation {spread:.2f} grey levels")
         return Generated({"jpg": encode_jpeg(image, quality=quality)}, facts)
 

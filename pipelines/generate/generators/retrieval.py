@@ -3,19 +3,18 @@
 Needs no downloaded weights and no accelerator. Its views are real photographs, their bytes copied unchanged.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from viewkit.pipelines.generate.encoders import Encoder
-from viewkit.pipelines.generate.foreground import INDEX
-from viewkit.pipelines.generate.generators.face import Failed, Generated, Generator, Setup
-from viewkit.pipelines.generate.noising import add_noise, squared_cosine, standardise
-from viewkit.pipelines.generate.search import block_rows, nearest_other, open_index
+from viewkit.pipelines.encoders.encoder import Encoder
+from viewkit.pipelines.foreground.artifact import INDEX
+from viewkit.pipelines.foreground.index import block_rows, nearest_other, open_index
+from viewkit.pipelines.generate.generators.interface import Failed, Generated, Generator, Setup
+from viewkit.pipelines.generate.noising import NoiseSpace, squared_cosine
 from viewkit.shards.codecs import image_field
 from viewkit.shards.column import Column
 from viewkit.shards.errors import DataError
@@ -24,11 +23,10 @@ from viewkit.shards.errors import DataError
 class Retrieval(Generator):
     """index: standardised embeddings of `images` at unit length, row by row. mean, std: what standardises them.
 
-    Noise enters as in unCLIP, in the standardised space and on its schedule, so a level means the same strength.
+    Noise is added as in unCLIP, in the standardised space and on its schedule, so a level means the same strength.
     """
 
     name = "retrieval"
-    dear = False
 
     def __init__(
         self,
@@ -46,8 +44,7 @@ class Retrieval(Generator):
         self.encoder = encoder
         self.index = index
         self.images = images
-        self.mean, self.std = mean.to(encoder.device), std.to(encoder.device)
-        self.abar = squared_cosine().to(encoder.device)
+        self.space = NoiseSpace(mean, std, squared_cosine()).to(encoder.device)
         self.block = block_rows(index.shape[1])
 
     @classmethod
@@ -59,8 +56,7 @@ class Retrieval(Generator):
     def perturb(
         self, embedding: Float[Tensor, "n d"], level: Int[Tensor, " n"], noise: Float[Tensor, "n d"]
     ) -> Float[Tensor, "n d"]:
-        z = standardise(embedding, self.mean, self.std)
-        return add_noise(z, level.to(z.device), noise.to(z), self.abar)
+        return self.space.noised(embedding, level, noise)
 
     def sample(
         self, conditioning: Float[Tensor, "n k"], latents: Float[Tensor, "n ..."], keys: Sequence[str]
@@ -75,6 +71,3 @@ class Retrieval(Generator):
             return Failed("non_finite", "no other image has a finite similarity to the embedding")
         ext, content = image_field(self.images.fields(row))
         return Generated({ext: content}, {"neighbour": self.images.keys()[row], "cosine": round(cosine, 5)})
-
-    def fingerprint(self) -> Mapping[str, Any]:
-        return {"generator": self.name, **self.encoder.fingerprint()}

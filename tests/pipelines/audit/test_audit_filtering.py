@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-import vs2fi as twin
+import vs2fi as reference
 
 from viewkit.pipelines.audit.filtering import filtered_by_round, filtered_shares, sensitivity
 
@@ -34,7 +34,7 @@ def test_shares_of_a_row_counted_by_hand():
 @pytest.mark.parametrize(("k_sc", "k_al"), [(0.875, 4.0), (0.0, 1.0), (1.0, 7.0), (0.99, 8.0)])
 def test_the_survivors_are_those_of_the_papers_loop_and_the_shares_add_up(k_sc, k_al):
     consistency, level = world()
-    slow = [twin.keep(c.tolist(), a.tolist(), k_sc, k_al) for c, a in zip(consistency, level, strict=True)]
+    slow = [reference.keep(c.tolist(), a.tolist(), k_sc, k_al) for c, a in zip(consistency, level, strict=True)]
     found = filtered_shares(consistency, level, k_sc, k_al)
     assert found["surviving"] == pytest.approx(sum(map(len, slow)) / consistency.size)
     assert found["removed_sc"] + found["removed_al"] + found["surviving"] == pytest.approx(1)

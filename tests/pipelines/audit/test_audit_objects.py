@@ -10,7 +10,7 @@ from viewkit.pipelines.audit.objects import (
     shown_shares,
 )
 from viewkit.pipelines.views.recipe import column, neutral_recipes, pixel_boxes
-from viewkit.pipelines.views.render import render
+from viewkit.pipelines.views.render.render import render
 from viewkit.shards.codecs import encode_json, encode_png
 from viewkit.shards.errors import DataError
 

@@ -16,21 +16,21 @@ from viewkit.pipelines.audit.config import AuditConfig
 from viewkit.pipelines.audit.galleries import pick_pairs
 from viewkit.pipelines.audit.stage import PICTURES, AuditStage
 from viewkit.pipelines.audit.tables import audit_tables, markdown
-from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.encoders.open import open_encoder
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
-from viewkit.pipelines.models.estimator import Estimator
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.pairs.column import SIMILARITIES, read_pairs
 from viewkit.pipelines.score.config import RescoreConfig, ScoreConfig
 from viewkit.pipelines.score.rescore import RescoreStage
 from viewkit.pipelines.score.stage import ScoreStage
-from viewkit.pipelines.seeds import smallest
 from viewkit.pipelines.views.boxes import overlap
 from viewkit.pipelines.views.recipe import BOX, column, neutral_recipes
-from viewkit.pipelines.views.render import render
+from viewkit.pipelines.views.render.render import render
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.scores import SIMILARITIES, rescore
-from viewkit.pipelines.vs2fi.stored_pairs import read_pairs
+from viewkit.pipelines.vs2fi.scores import rescore
 from viewkit.shards.codecs import decode_image, decode_npy, encode_json, encode_npy, encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
@@ -93,7 +93,7 @@ def test_the_grid_counts_every_pair_once(found):
 def test_mean_distances_equal_those_of_views_rendered_one_by_one(dataset):
     """Over the whole grid: the cells' means weighed by their counts."""
     found = audit(dataset, replace(CONFIG, images=3, rounds=1))
-    estimator = Estimator.load(dataset.artifact("estimator"))
+    estimator = open_encoder("estimator", dataset)
     images = dataset.column("images")
     colour, features = [], []
     for key in smallest(dataset.column("pairs").keys(), 3):
@@ -243,7 +243,7 @@ def test_a_classifiers_probabilities_are_the_high_level_distance_where_one_is_gi
     means, counts = np.array(found["grid"]["classes"], dtype=np.float64), np.array(found["grid"]["count"])
     assert float(np.nansum(means * counts) / counts.sum()) == pytest.approx(np.mean(distances), abs=1e-5)
     alone = ClassifierFiles(tmp_path / "model.safetensors", arch)
-    assert alone.load("cpu").embed(torch.zeros(1, 3, 32, 32)).shape == (1, 7)
+    assert alone.load("cpu").features(torch.zeros(1, 3, 32, 32)).shape == (1, 7)
 
 
 @pytest.mark.parametrize(
@@ -389,8 +389,6 @@ def test_a_k_al_beyond_all_levels_is_named(dataset):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"encoder": "genview"}, "encoder is 'genview'"),
-        ({"encoder": "runs/a/b"}, "encoder is 'runs/a/b'"),
         ({"column": "../pairs"}, r"column is '\.\./pairs'"),
     ],
 )
@@ -402,6 +400,8 @@ def test_impossible_places_are_named(arguments, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"encoder": "genview"}, "encoder is 'genview'"),
+        ({"encoder": "runs/a/b"}, "encoder is 'runs/a/b'"),
         ({"images": 0}, "images is 0"),
         ({"rounds": 0}, "rounds is 0"),
         ({"k_sc": 1.5}, "k_sc is 1.5"),

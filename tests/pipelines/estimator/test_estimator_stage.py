@@ -1,16 +1,18 @@
-from dataclasses import replace
+import json
+import shutil
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 from vs2fi_world import make_images, pictures, write_column
 
-from viewkit.pipelines.config import config_values
-from viewkit.pipelines.estimator.config import PRESETS, EstimatorConfig
+from viewkit.pipelines.encoders.open import open_encoder
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import plan_stage, run_stage
+from viewkit.pipelines.estimator.config import PRESETS, EstimatorConfig, resolve
 from viewkit.pipelines.estimator.stage import EstimatorStage
-from viewkit.pipelines.execution import Execution
 from viewkit.pipelines.models.estimator import Estimator
-from viewkit.pipelines.runner import plan_stage, run_stage
-from viewkit.pipelines.training.metrics import read_metrics
+from viewkit.pipelines.training.monitoring import read_metrics
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.files import make_folder
@@ -49,12 +51,25 @@ def test_embeddings_have_unit_norm_and_belong_to_the_network_that_was_written(tr
     assert top.shape == (3, 16) and exits.shape == (3, 6, 16)
     torch.testing.assert_close(top.norm(dim=-1), torch.ones(3))
     torch.testing.assert_close(exits.norm(dim=-1), torch.ones(3, 6))
-    features = estimator.features(x)
+    features = estimator.network.backbone(x)
     torch.testing.assert_close(torch.nn.functional.normalize(estimator.network.projector(features), dim=1), top)
-    assert estimator.tokens(x).shape == (3, 16, 128)
+    encoder = open_encoder("estimator", dataset)
+    torch.testing.assert_close(encoder.features(x), features)
+    assert encoder.tokens(x).shape == (3, 16, 128)
     torch.testing.assert_close(estimator.embed(x[1:2]).top[0], top[1], rtol=1e-4, atol=1e-5)
     with pytest.raises(DataError, match="views have 48 px, and it was trained with 32 px"):
         estimator.embed(torch.zeros(1, 3, 48, 48))
+
+
+def test_the_facts_of_older_estimators_call_the_initialisation_start(trained, tmp_path):
+    dataset, _ = trained
+    shutil.copytree(dataset.path / "estimator", tmp_path / "older")
+    facts = json.loads((tmp_path / "older" / "estimator.json").read_text())
+    facts["start"] = facts.pop("init")
+    (tmp_path / "older" / "estimator.json").write_text(json.dumps(facts))
+    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    ours, theirs = (Estimator.load(folder).embed(x) for folder in (dataset.path / "estimator", tmp_path / "older"))
+    assert torch.equal(ours.top, theirs.top) and torch.equal(ours.exits, theirs.exits)
 
 
 def test_a_second_run_finds_the_work_done(trained):
@@ -68,9 +83,9 @@ def test_equal_configs_give_equal_weights(tmp_path):
     config = replace(CONFIG, steps=6)
     run_stage(EstimatorStage(), config, other, CPU)
     first = (other.path / "estimator" / "estimator.safetensors").read_bytes()
-    twin = make_images(tmp_path / "e")
-    summary = run_stage(EstimatorStage(), config, twin, CPU)
-    assert (twin.path / "estimator" / "estimator.safetensors").read_bytes() == first
+    other = make_images(tmp_path / "e")
+    summary = run_stage(EstimatorStage(), config, other, CPU)
+    assert (other.path / "estimator" / "estimator.safetensors").read_bytes() == first
     assert "knn_top1" not in summary.numbers
 
 
@@ -83,9 +98,12 @@ def test_a_plan_says_rows_steps_and_seconds_and_writes_nothing(tmp_path):
 
 def test_presets_fill_what_is_not_given_and_the_identity_holds_the_values():
     config = EstimatorConfig(preset="vit-s16-224", lr=1e-3)
-    assert config.settings == replace(PRESETS["vit-s16-224"], lr=1e-3)
-    values = config_values(config)
-    assert values["arch"] == "vit_small_patch16_224" and values["lr"] == 1e-3 and None not in (values["epochs"],)
+    values = EstimatorStage().settings(config)
+    preset = asdict(replace(PRESETS["vit-s16-224"], lr=1e-3))
+    assert {name: values[name] for name in preset} == preset and values["preset"] == "vit-s16-224"
+    assert values.keys() - preset.keys() == {"preset", "precision", "init", "num_heads", "steps", "seed"}
+    assert (config.arch, config.epochs) == (None, None), "the options stay as they were given"
+    assert resolve(config) == resolve(config)
 
 
 @pytest.mark.parametrize(

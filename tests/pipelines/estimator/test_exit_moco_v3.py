@@ -1,5 +1,5 @@
-import losses_twins as twin
 import pytest
+import reference_losses as reference
 import torch
 
 from viewkit.pipelines.estimator.model import ExitMoCoV3
@@ -9,7 +9,7 @@ from viewkit.pipelines.training.schedules import cosine_momentum
 
 
 def fresh(arch="vit_pico_patch8"):
-    network = EstimatorNetwork(arch, 32, start="moco_v3", hidden=32, dim=16, seed=1)
+    network = EstimatorNetwork(arch, 32, init="moco_v3", hidden=32, dim=16, seed=1)
     return ExitMoCoV3(network, hidden=32, dim=16, tau=0.2, momentum=0.9, steps=10, seed=1).train()
 
 
@@ -46,8 +46,10 @@ def test_the_loss_is_that_of_moco_v3_plus_equation_4_for_every_exit():
         (z1, e1), (z2, e2) = framework.network(views(0)), framework.network(views(1))
         (k1, f1), (k2, f2) = framework.momentum_network(views(0)), framework.momentum_network(views(1))
         q1, q2 = framework.predictor(z1), framework.predictor(z2)
-    top = twin.moco_v3(q1.tolist(), q2.tolist(), k1.tolist(), k2.tolist(), 0.2)
-    exits = [twin.moco_v3(*(part[:, level].tolist() for part in (e1, e2, f1, f2)), 0.2) for level in range(e1.shape[1])]
+    top = reference.moco_v3(q1.tolist(), q2.tolist(), k1.tolist(), k2.tolist(), 0.2)
+    exits = [
+        reference.moco_v3(*(part[:, level].tolist() for part in (e1, e2, f1, f2)), 0.2) for level in range(e1.shape[1])
+    ]
     assert loss.item() == pytest.approx(top + sum(exits), rel=1e-4)
     numbers = framework.numbers()
     assert numbers["loss_top"] == pytest.approx(top, rel=1e-4)

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 from vs2fi_world import write_column
 
-from viewkit.pipelines.config import config_values
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.evaluate.config import EvaluateConfig
 from viewkit.pipelines.evaluate.network_probes import NetworkProbes
 from viewkit.pipelines.evaluate.stage import EvaluateStage, sentence
-from viewkit.pipelines.execution import Execution
-from viewkit.pipelines.models.encoder import EncoderFacts, save_encoder
-from viewkit.pipelines.pretrain.config import PretrainConfig
-from viewkit.pipelines.runner import plan_stage, run_stage
+from viewkit.pipelines.models.saved import EncoderFacts, save_encoder
+from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.shards.artifact import IDENTITY, finish_artifact
 from viewkit.shards.codecs import decode_json, encode_png
 from viewkit.shards.dataset import Dataset
@@ -54,10 +53,10 @@ def make_run(dataset, name="plain", seed=0):
     folder = dataset.path / "runs" / name
     make_folder(folder)
     facts = EncoderFacts(
-        arch="resnet10_narrow", side_px=32, start="moco_v3", num_heads=None, seed=seed, mean=(0.5,) * 3, std=(0.25,) * 3
+        arch="resnet10_narrow", side_px=32, init="moco_v3", num_heads=None, seed=seed, mean=(0.5,) * 3, std=(0.25,) * 3
     )
     save_encoder(folder, facts.fresh(), facts)
-    config = config_values(PretrainConfig(arch="resnet10_narrow", seed=seed))
+    config = resolve(PretrainConfig(arch="resnet10_narrow", seed=seed)).values()
     identity = Identity("pretrain", 1, config, {"images": dataset.column("images").digest}, {})
     write_identity(folder / IDENTITY, identity)
     finish_artifact(folder, identity.digest, {}, ())
@@ -132,6 +131,32 @@ def test_baselines_and_the_linear_probe_can_be_left_out(world):
     quick = decode_json(train.artifact("runs/plain/quick").path("eval.json").read_bytes())
     assert list(quick["probes"]) == ["encoder"] and len(quick["probes"]["encoder"]) == 1
     assert set(quick["protocol"]) == {"images", "kNN"}
+
+
+def test_another_encoder_is_measured_beside_the_runs_by_the_probes_of_features(world):
+    train, test = world
+    config = EvaluateConfig(k="3", baselines=False, probes="knn,semi", shares="0.25", encoder="timm:test_vit/random")
+    config = replace(config, tune_epochs=1)
+    stage = EvaluateStage("plain", str(test.path), "beside")
+    run_stage(stage, config, train, CPU)
+    beside = decode_json(train.artifact("runs/plain/beside").path("eval.json").read_bytes())
+    names = {whose: [probe["name"] for probe in probes] for whose, probes in beside["probes"].items()}
+    assert names == {"encoder": ["knn3", "semi25"], "timm:test_vit/random": ["knn3"]}
+    with pytest.raises(RefusedError, match="encoder"):
+        run_stage(stage, replace(config, encoder=None), train, CPU)
+
+
+def test_the_run_itself_named_as_another_encoder_gives_the_same_numbers(world):
+    train, test = world
+    config = EvaluateConfig(k="3", baselines=False, probes="knn,linear", encoder="runs/plain")
+    run_stage(EvaluateStage("plain", str(test.path), "itself"), config, train, CPU)
+    probes = decode_json(train.artifact("runs/plain/itself").path("eval.json").read_bytes())["probes"]
+    assert probes["encoder"] == probes["runs/plain"]
+
+
+def test_files_of_an_encoder_without_an_encoder_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no encoder; add --encoder"):
+        EvaluateStage("plain", "test", encoder_weights=tmp_path / "w.safetensors").check(CONFIG)
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,15 @@ import pytest
 import torch
 from vs2fi_world import make_images
 
+from viewkit.pipelines.encoders.encoder import FeatureExtractor
+from viewkit.pipelines.evaluate.augmented import CROPS, ViewSource
 from viewkit.pipelines.evaluate.config import EvaluateConfig
-from viewkit.pipelines.evaluate.features import FrozenEncoder
-from viewkit.pipelines.evaluate.finetune import RECIPES, Recipe, finetune
+from viewkit.pipelines.evaluate.finetune import PUBLISHED, TuneSettings, finetune
 from viewkit.pipelines.evaluate.labelled import Labelled
-from viewkit.pipelines.evaluate.network_probes import chosen_recipe
+from viewkit.pipelines.evaluate.network_probes import tune_settings
 from viewkit.pipelines.evaluate.sweep import draw_weights
-from viewkit.pipelines.evaluate.views import CROPS, ViewSource
 from viewkit.pipelines.models.backbones import create_backbone
-from viewkit.pipelines.training.samples import SampleReader
+from viewkit.pipelines.pairs.samples import SampleReader
 from viewkit.shards.errors import DataError
 
 ZERO, ONE = (0.0,) * 3, (1.0,) * 3
@@ -24,7 +24,7 @@ def labelled(tmp_path_factory):
 
 
 def source(labelled, rows=None, name="a", batch_size=8, side_px=16):
-    encoder = FrozenEncoder(torch.nn.Flatten(), side_px, ZERO, ONE)
+    encoder = FeatureExtractor(torch.nn.Flatten(), side_px, ZERO, ONE)
     rows = np.arange(20) if rows is None else rows
     return ViewSource(
         labelled, labelled.labels, rows, encoder, SampleReader(), batch_size=batch_size, seed=0, name=name, device="cpu"
@@ -59,9 +59,9 @@ def test_a_view_depends_on_its_row_and_epoch_alone(labelled):
 
 
 def test_the_views_are_crops_and_flips_without_any_change_of_colour():
-    (law,) = CROPS.views
-    assert (law.area, law.p_flip) == ((0.08, 1.0), 0.5)
-    assert (law.p_jitter, law.p_grey, law.p_blur, law.p_solarize, law.p_randaugment) == (0, 0, 0, 0, 0)
+    (spec,) = CROPS.views
+    assert (spec.area, spec.p_flip) == ((0.08, 1.0), 0.5)
+    assert (spec.p_jitter, spec.p_grey, spec.p_blur, spec.p_solarize, spec.p_randaugment) == (0, 0, 0, 0, 0)
 
 
 def two_colours(seed, count=16):
@@ -79,9 +79,9 @@ def test_fine_tuning_trains_every_weight_of_a_copy_and_leaves_the_encoder_as_it_
     encoder = create_backbone(arch, 16).eval().requires_grad_(False)
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     first = draw_weights(2, encoder.num_features, np.random.default_rng(0))
-    recipe = Recipe(optimiser="adamw", lr=1e-3, head_lr=1e-2, weight_decay=0.0)
+    settings = TuneSettings(optimiser="adamw", lr=1e-3, head_lr=1e-2, weight_decay=0.0)
     network = finetune(
-        encoder, lambda epoch: iter([two_colours(9 * epoch + k) for k in range(9)]), first, recipe=recipe, epochs=8
+        encoder, lambda epoch: iter([two_colours(9 * epoch + k) for k in range(9)]), first, settings=settings, epochs=8
     )
     assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
     assert not encoder.training and not any(parameter.requires_grad for parameter in encoder.parameters())
@@ -96,8 +96,8 @@ def test_the_first_step_takes_the_recipes_rates():
     before = encoder[1].bias.detach().clone()
     first = draw_weights(2, 5, np.random.default_rng(0))
     data = two_colours(0)
-    recipe = Recipe(optimiser="sgd", lr=0.5, head_lr=0.25, weight_decay=0.0)
-    network = finetune(encoder, lambda epoch: iter([data]), first, recipe=recipe, epochs=1)
+    settings = TuneSettings(optimiser="sgd", lr=0.5, head_lr=0.25, weight_decay=0.0)
+    network = finetune(encoder, lambda epoch: iter([data]), first, settings=settings, epochs=1)
     encoder.requires_grad_(True)
     bias = torch.zeros(2, requires_grad=True)
     torch.nn.functional.cross_entropy(encoder(data[0]) @ first.T + bias, data[1]).backward()
@@ -108,12 +108,12 @@ def test_the_first_step_takes_the_recipes_rates():
 def test_a_loss_that_is_not_finite_stops_it_and_says_which_rates_to_lower():
     encoder = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 5))
     first = draw_weights(2, 5, np.random.default_rng(0))
-    recipe = Recipe(optimiser="sgd", lr=1e30, head_lr=1e30, weight_decay=0.0)
+    settings = TuneSettings(optimiser="sgd", lr=1e30, head_lr=1e30, weight_decay=0.0)
     with pytest.raises(DataError, match=r"diverged in epoch .*--tune-lr or --tune-head-lr"):
-        finetune(encoder, lambda epoch: iter([two_colours(epoch)] * 3), first, recipe=recipe, epochs=4)
+        finetune(encoder, lambda epoch: iter([two_colours(epoch)] * 3), first, settings=settings, epochs=4)
 
 
 def test_rates_of_the_config_replace_those_of_the_kind():
-    assert chosen_recipe("resnet", EvaluateConfig()) == RECIPES["resnet"]
-    own = chosen_recipe("vit", EvaluateConfig(tune_lr=0.1, tune_head_lr=0.2))
+    assert tune_settings("resnet", EvaluateConfig()) == PUBLISHED["resnet"]
+    own = tune_settings("vit", EvaluateConfig(tune_lr=0.1, tune_head_lr=0.2))
     assert (own.lr, own.head_lr, own.optimiser) == (0.1, 0.2, "adamw")

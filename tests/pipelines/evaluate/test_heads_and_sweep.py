@@ -5,8 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from viewkit.pipelines.evaluate.heads import LinearHeads
-from viewkit.pipelines.evaluate.sweep import cached_epochs, cosine, cut, draw_weights, sweep_rates
+from viewkit.pipelines.evaluate.sweep import LinearHeads, cached_epochs, cosine, draw_weights, split_evenly, sweep_rates
 from viewkit.shards.errors import DataError
 
 C, D, EPOCHS, BATCH = 4, 6, 5, 16
@@ -38,7 +37,7 @@ def sweep(rates=RATES, held=HELD, test=TEST, train=TRAIN, labels=LABELS):
 
 
 def alone(rate, learns):
-    """Slow twin: one nn.Linear under torch's SGD, rows that it does not learn from left out of every batch."""
+    """Slow reference: one nn.Linear under torch's SGD, rows that it does not learn from left out of every batch."""
     head = torch.nn.Linear(D, C)
     with torch.no_grad():
         head.weight.copy_(FIRST)
@@ -46,7 +45,7 @@ def alone(rate, learns):
     optimiser = torch.optim.SGD(head.parameters(), lr=rate, momentum=0.9)
     for epoch in range(EPOCHS):
         optimiser.param_groups[0]["lr"] = rate * 15 / 256 * cosine(epoch, EPOCHS)
-        for part in cut(order(epoch).permutation(60), BATCH):
+        for part in split_evenly(order(epoch).permutation(60), BATCH):
             part = part[learns[part]]
             optimiser.zero_grad()
             F.cross_entropy(head(TRAIN[part]), LABELS[part]).backward()
@@ -63,9 +62,9 @@ def test_heads_side_by_side_are_what_separate_trainings_give():
             heads.step(x, y, counted[:, number], torch.tensor(RATES * 2) * 15 / 256 * cosine(epoch, EPOCHS))
     scores = heads.scores(TEST)
     for place, (rate, learns) in enumerate([(r, k) for k in (~HELD, everything) for r in RATES]):
-        twin = alone(rate, learns)
-        torch.testing.assert_close(heads.weight[place], twin.weight.detach(), rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(scores[place], twin(TEST).detach(), rtol=1e-5, atol=1e-5)
+        reference = alone(rate, learns)
+        torch.testing.assert_close(heads.weight[place], reference.weight.detach(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(scores[place], reference(TEST).detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_the_scores_are_those_of_the_chosen_rate_trained_on_all_rows():
@@ -73,8 +72,8 @@ def test_the_scores_are_those_of_the_chosen_rate_trained_on_all_rows():
     judged = [(alone(rate, ~HELD)(TRAIN[HELD]).argmax(1) == LABELS[HELD]).double().mean().item() for rate in RATES]
     assert found.split_accuracy == pytest.approx(max(judged)) and len(set(judged)) > 1
     assert found.rate == RATES[judged.index(max(judged))]
-    twin = alone(found.rate, np.ones(60, bool))
-    np.testing.assert_allclose(found.scores, twin(TEST).detach().numpy(), rtol=1e-4, atol=1e-5)
+    reference = alone(found.rate, np.ones(60, bool))
+    np.testing.assert_allclose(found.scores, reference(TEST).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_test_labels_are_not_given_and_test_rows_change_neither_the_rate_nor_each_others_scores():
@@ -113,5 +112,5 @@ def test_the_cosine_falls_from_one_and_would_end_at_zero():
 
 
 def test_batches_hold_every_row_once_and_none_is_tiny():
-    parts = cut(np.arange(1025), 1024)
+    parts = split_evenly(np.arange(1025), 1024)
     assert [len(part) for part in parts] == [513, 512] and np.array_equal(np.concatenate(parts), np.arange(1025))

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import torch
 
+from viewkit.pipelines.engine.seeds import stream
 from viewkit.pipelines.evaluate.config import EvaluateConfig
+from viewkit.pipelines.evaluate.labelled import hold_out
 from viewkit.pipelines.evaluate.linear import STRENGTHS, fit_linear_probe
 from viewkit.pipelines.evaluate.probes import FeatureProbes
-from viewkit.pipelines.evaluate.split import hold_out
-from viewkit.pipelines.seeds import stream
 from viewkit.shards.errors import ConfigError, DataError
 
 

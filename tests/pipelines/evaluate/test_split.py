@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from viewkit.pipelines.evaluate.split import hold_out, labelled_part
+from viewkit.pipelines.evaluate.labelled import hold_out, labelled_part
 
 LABELS = np.repeat([0, 1, 2, 3], [40, 10, 2, 1])
 KEYS = [f"key{place}" for place in range(len(LABELS))]

@@ -8,10 +8,9 @@ import torch
 import torchvision
 from safetensors.torch import load_file
 
-from viewkit.pipelines.config import config_values
 from viewkit.pipelines.export.export import export_encoder
-from viewkit.pipelines.models.encoder import EncoderFacts, load_encoder, save_encoder
-from viewkit.pipelines.pretrain.config import PretrainConfig
+from viewkit.pipelines.models.saved import EncoderFacts, load_encoder, save_encoder
+from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.shards.artifact import IDENTITY, finish_artifact
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
 from viewkit.shards.files import make_folder
@@ -24,7 +23,7 @@ def make_run(folder, arch="vit_pico_patch8", side_px=32, stage="pretrain", finis
     """A run whose encoder has weights, and batch-norm statistics, that no fresh network has."""
     make_folder(folder)
     facts = EncoderFacts(
-        arch=arch, side_px=side_px, start="moco_v3", num_heads=None, seed=3, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)
+        arch=arch, side_px=side_px, init="moco_v3", num_heads=None, seed=3, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)
     )
     backbone = facts.fresh()
     generator = torch.Generator().manual_seed(0)
@@ -32,7 +31,7 @@ def make_run(folder, arch="vit_pico_patch8", side_px=32, stage="pretrain", finis
         if tensor.is_floating_point():
             tensor += 0.02 * torch.rand(tensor.shape, generator=generator)
     save_encoder(folder, backbone, facts)
-    identity = Identity(stage, 1, config_values(PretrainConfig(arch=arch)), {}, {})
+    identity = Identity(stage, 1, resolve(PretrainConfig(arch=arch)).values(), {}, {})
     write_identity(folder / IDENTITY, identity)
     if finished:
         finish_artifact(folder, identity.digest, {}, ())

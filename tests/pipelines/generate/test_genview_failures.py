@@ -1,4 +1,4 @@
-"""What `generate` does with broken draws, with too little memory, and with several views an image."""
+"""What `generate` does with broken views, with too little memory, and with several views an image."""
 
 import re
 
@@ -8,16 +8,16 @@ import torch
 from reference.genview_pipeline import tiny_pipeline
 from reference.genview_worlds import CPU, discs_dataset
 
-from viewkit.pipelines.generate.config import GENERATORS, GenerateConfig
-from viewkit.pipelines.generate.encoders import UnclipEncoder
-from viewkit.pipelines.generate.foreground_stage import ForegroundStage
-from viewkit.pipelines.generate.generators.face import Failed
-from viewkit.pipelines.generate.generators.table import generator_class
+from viewkit.pipelines.encoders.clip_folders import ClipFolderEncoder
+from viewkit.pipelines.engine.contract import Run, Silent
+from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.foreground.stage import ForegroundStage
+from viewkit.pipelines.generate.config import GenerateConfig
+from viewkit.pipelines.generate.generators.interface import Failed, generator_class
 from viewkit.pipelines.generate.generators.unclip import Unclip
 from viewkit.pipelines.generate.micro_batches import MicroBatches
 from viewkit.pipelines.generate.stage import GenerateStage
-from viewkit.pipelines.runner import run_stage
-from viewkit.pipelines.stage import Run, Silent
+from viewkit.pipelines.weights.cards import GENERATORS, folder_encoders, load
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject
@@ -78,11 +78,11 @@ def plain(datasets, weights):
 
 
 def unlucky(monkeypatch, broken):
-    """`broken(generator, key, call)` says which draws fail. Returns the calls: precision and keys of each."""
+    """`broken(generator, key, call)` says which views fail. Returns the calls: precision and keys of each."""
     sample, calls = Unclip.sample, []
 
     def sampled(self, conditioning, latents, keys):
-        calls.append((self.parts.precision, list(keys)))
+        calls.append((self.precision, list(keys)))
         results = sample(self, conditioning, latents, keys)
         failed = Failed("non_finite", "latents or pixels are not finite")
         return [failed if broken(self, key, len(calls)) else view for key, view in zip(keys, results, strict=True)]
@@ -91,7 +91,7 @@ def unlucky(monkeypatch, broken):
     return calls
 
 
-def test_a_broken_draw_is_drawn_again_with_another_seed(datasets, weights, plain, monkeypatch):
+def test_a_broken_view_is_sampled_again_with_another_seed(datasets, weights, plain, monkeypatch):
     calls = unlucky(monkeypatch, lambda generator, key, call: key == "disc001" and call == 1)
     rows = views(datasets, weights)
     assert [facts(row)["attempt"] for row in rows] == [0, 1, 0, 0, 0, 0]
@@ -99,12 +99,35 @@ def test_a_broken_draw_is_drawn_again_with_another_seed(datasets, weights, plain
     assert [len(keys) for _, keys in calls] == [6, 6]
 
 
-def test_what_fails_in_half_precision_is_drawn_once_in_fp32(datasets, weights, monkeypatch):
-    calls = unlucky(monkeypatch, lambda generator, key, call: key == "disc002" and generator.parts.precision == "bf16")
+def test_what_fails_in_half_precision_is_sampled_once_in_fp32(datasets, weights, monkeypatch):
+    calls = unlucky(monkeypatch, lambda generator, key, call: key == "disc002" and generator.precision == "bf16")
     rows = views(datasets, weights, precision="bf16", attempts=2)
     assert [precision for precision, _ in calls] == ["bf16", "bf16", "fp32"]
     assert facts(rows[2]) | {"attempt": 2, "precision": "fp32"} == facts(rows[2])
     assert ["precision" in facts(row) for row in rows] == [False, False, True, False, False, False]
+
+
+def test_without_memory_for_the_fp32_copy_what_fails_is_a_reject_and_the_job_goes_on(datasets, weights, monkeypatch):
+    calls, told, loads = unlucky(monkeypatch, lambda generator, key, call: key == "disc002"), Told(), []
+    load = Unclip.load.__func__
+
+    def hungry(cls, folder, width, precision, solver):
+        loads.append(precision)
+        if precision == "fp32":
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return load(cls, folder, width, precision, solver)
+
+    monkeypatch.setattr(Unclip, "load", classmethod(hungry))
+    rows = views(datasets, weights, precision="bf16", attempts=2, batch_size=3, told=told)
+    assert rows[2] == Reject("disc002", "non_finite", "latents or pixels are not finite")
+    assert [row.key for row in rows] == KEYS
+    assert sum(isinstance(row, Reject) for row in rows) == 1
+    assert {precision for precision, _ in calls} == {"bf16"}
+    assert loads == ["bf16", "fp32"]
+    assert told.texts == [
+        "generate: no memory for a copy of the generator in fp32, so images that fail in bf16 are rejected; to retry "
+        "them use --precision fp32 or a device with more memory"
+    ]
 
 
 def test_what_fails_in_fp32_too_is_a_reject_with_its_reason(datasets, weights, monkeypatch):
@@ -115,14 +138,14 @@ def test_what_fails_in_fp32_too_is_a_reject_with_its_reason(datasets, weights, m
     assert [row.key for row in rows] == KEYS
 
 
-def test_in_fp32_there_is_no_extra_draw(datasets, weights, monkeypatch):
+def test_in_fp32_there_is_no_extra_attempt(datasets, weights, monkeypatch):
     calls = unlucky(monkeypatch, lambda generator, key, call: key == "disc002")
     assert isinstance(views(datasets, weights, attempts=2)[2], Reject)
     assert [precision for precision, _ in calls] == ["fp32", "fp32"]
 
 
 def test_an_encoder_that_gives_no_numbers_is_a_reject(datasets, weights, monkeypatch):
-    forward = UnclipEncoder.forward
+    forward = ClipFolderEncoder.forward
 
     def broken(self, x):
         tokens, embedding = forward(self, x)
@@ -130,7 +153,7 @@ def test_an_encoder_that_gives_no_numbers_is_a_reject(datasets, weights, monkeyp
             embedding[3] = torch.inf
         return tokens, embedding
 
-    monkeypatch.setattr(UnclipEncoder, "forward", broken)
+    monkeypatch.setattr(ClipFolderEncoder, "forward", broken)
     rows = views(datasets, weights)
     assert rows[3] == Reject("disc003", "non_finite", "the encoder's tokens or embedding are not finite")
     assert sum(isinstance(row, Reject) for row in rows) == 1
@@ -204,8 +227,8 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory():
 
 
 def test_several_views_are_one_row_and_the_first_is_the_single_one(datasets, weights, plain, monkeypatch):
-    passes, forward = [], UnclipEncoder.forward
-    monkeypatch.setattr(UnclipEncoder, "forward", lambda self, x: passes.append(len(x)) or forward(self, x))
+    passes, forward = [], ClipFolderEncoder.forward
+    monkeypatch.setattr(ClipFolderEncoder, "forward", lambda self, x: passes.append(len(x)) or forward(self, x))
     rows = views(datasets, weights, views_per_image=3)
     assert passes[1:] == [6]  # the first is the probe of the encoder; then one pass for all views
     for row, single in zip(rows, plain, strict=True):
@@ -238,6 +261,11 @@ def test_views_of_an_image_have_the_same_level_and_other_noise(datasets, weights
 @pytest.mark.parametrize("name", GENERATORS)
 def test_every_generator_of_the_table_is_there(name):
     assert generator_class(name).name == name
+
+
+@pytest.mark.parametrize("name", folder_encoders())
+def test_an_encoder_in_a_folder_has_the_name_of_its_card(name):
+    assert load(folder_encoders()[name]).name == name
 
 
 @pytest.mark.parametrize(

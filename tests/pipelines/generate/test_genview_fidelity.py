@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference.genview_worlds import CPU, discs_dataset
 
+from viewkit.pipelines.encoders.open import open_encoder
+from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.foreground.stage import ForegroundStage
 from viewkit.pipelines.generate.config import GenerateConfig
-from viewkit.pipelines.generate.encoders import EstimatorEncoder
 from viewkit.pipelines.generate.fidelity import cosines, summarise, table_lines
 from viewkit.pipelines.generate.fidelity_config import FidelityConfig
 from viewkit.pipelines.generate.fidelity_stage import FidelityStage, summary_lines
-from viewkit.pipelines.generate.foreground_stage import ForegroundStage
 from viewkit.pipelines.generate.stage import GenerateStage
-from viewkit.pipelines.report.level_sample import read_levels, spread_over_levels
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.report.generated import read_levels, spread_over_levels
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.errors import ConfigError, DataError, ViewkitError
 
@@ -49,10 +49,10 @@ def test_cosine_of_a_zero_row_is_zero():
 def test_the_stage_measures_what_a_plain_loop_measures(made):
     dataset, numbers = made
     images, views = dataset.column("images"), dataset.column("genview")
-    encoder = EstimatorEncoder(dataset, "cpu")
+    encoder = open_encoder("estimator", dataset)
 
     def embed(fields):
-        return encoder.tokens_and_embedding([decode_image(fields)])[1][0].double().numpy()
+        return encoder.encode_images([decode_image(fields)])[1][0].double().numpy()
 
     by_level = {}
     for key in list(views.keys()):

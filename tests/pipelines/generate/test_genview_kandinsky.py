@@ -8,11 +8,9 @@ import torch
 from reference.genview_other_pipelines import WIDTH, kandinsky_folder, write_json
 
 from viewkit.pipelines.generate.config import GenerateConfig
-from viewkit.pipelines.generate.encoders import KandinskyEncoder
-from viewkit.pipelines.generate.folders import KandinskyFolder
-from viewkit.pipelines.generate.generators.embedding_noise import Sampling, Statistics, step_noise
-from viewkit.pipelines.generate.generators.guidance import Guidance
-from viewkit.pipelines.generate.generators.kandinsky import Kandinsky
+from viewkit.pipelines.generate.generators.kandinsky import ENCODER, Kandinsky, KandinskyFolder
+from viewkit.pipelines.generate.generators.sampling import Guidance, Sampling, step_noise
+from viewkit.pipelines.generate.noising import NoiseSpace, squared_cosine
 from viewkit.shards.errors import ConfigError, DataError
 
 LEVELS = torch.tensor([0, 100, 200, 400])
@@ -25,12 +23,13 @@ def folder(tmp_path_factory):
     return path, kandinsky_folder(path)
 
 
-def generator_of(path, **options):
-    encoder = KandinskyEncoder(KandinskyFolder(path), "cpu", "fp32")
+def generator_of(path, precision="fp32", solver="checkpoint", **options):
+    encoder = ENCODER.create(path, "cpu", "fp32")
     torch.manual_seed(0)
-    statistics = Statistics(torch.randn(WIDTH) / 4, torch.rand(WIDTH) + 0.5)
+    space = NoiseSpace(torch.randn(WIDTH) / 4, torch.rand(WIDTH) + 0.5, squared_cosine())
+    networks = Kandinsky.load(KandinskyFolder(path), WIDTH, precision, solver)
     sampling = {"guidance": Guidance(4.0), "steps": STEPS, "output_px": 32} | options.pop("sampling", {})
-    return Kandinsky(KandinskyFolder(path), encoder, statistics, Sampling(**sampling), **options)
+    return Kandinsky(networks, space, encoder, Sampling(**sampling), **options)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def generator(folder):
 
 
 @pytest.fixture(scope="module")
-def drawn(generator):
+def inputs(generator):
     """Images, embedding noise and latents of four rows."""
     rng = torch.Generator().manual_seed(1)
     images = list(np.random.default_rng(0).integers(0, 256, (4, 40, 50, 3), dtype=np.uint8))
@@ -70,8 +69,8 @@ def stock_images(pipeline, generator, conditioning, latents, guidance=4.0):
 
 
 @pytest.mark.parametrize("guidance", [4.0, 1.0])
-def test_a_batch_of_mixed_levels_equals_the_stock_pipeline_one_image_at_a_time(folder, generator, drawn, guidance):
-    images, noise, latents = drawn
+def test_a_batch_of_mixed_levels_equals_the_stock_pipeline_one_image_at_a_time(folder, generator, inputs, guidance):
+    images, noise, latents = inputs
     ours = generator if guidance == 4.0 else generator_of(folder[0], sampling={"guidance": Guidance(1.0)})
     conditioning = ours.perturb(ours.condition(images), LEVELS, noise)
     pixels, finite = ours.pixels(conditioning, latents)
@@ -81,18 +80,18 @@ def test_a_batch_of_mixed_levels_equals_the_stock_pipeline_one_image_at_a_time(f
     assert pixels.std() > 2
 
 
-def test_a_fixed_variance_is_honoured(tmp_path, drawn):
+def test_a_fixed_variance_is_honoured(tmp_path, inputs):
     pipeline = kandinsky_folder(tmp_path, learned=False)
     ours = generator_of(tmp_path)
-    images, noise, latents = drawn
+    images, noise, latents = inputs
     conditioning = ours.perturb(ours.condition(images), LEVELS, noise)
     expected = stock_images(pipeline, ours, conditioning, latents)
     pixels, _ = ours.pixels(conditioning, latents)
     assert max(np.abs(a.astype(int) - b.astype(int)).max() for a, b in zip(pixels, expected, strict=True)) <= 1
 
 
-def test_permuting_a_batch_permutes_the_pixels_bit_for_bit(generator, drawn):
-    images, noise, latents = drawn
+def test_permuting_a_batch_permutes_the_pixels_bit_for_bit(generator, inputs):
+    images, noise, latents = inputs
     order = [2, 0, 3, 1]
     one = generator.pixels(generator.perturb(generator.condition(images), LEVELS, noise), latents)[0]
     shuffled = generator.condition([images[i] for i in order])
@@ -100,15 +99,15 @@ def test_permuting_a_batch_permutes_the_pixels_bit_for_bit(generator, drawn):
     np.testing.assert_array_equal(one[order], other)
 
 
-def test_each_row_has_its_own_strength(generator, drawn):
-    images, noise, latents = drawn
+def test_each_row_has_its_own_strength(generator, inputs):
+    images, noise, latents = inputs
     embedding = generator.condition([images[0]] * 4)
     same = noise[:1].expand(4, -1)
     noised = generator.perturb(embedding, torch.tensor([0, 200, 400, 999]), same)
     distance = (noised - embedding).norm(dim=1)
     assert (distance.diff() > 0).all()
     assert distance[0] < 0.1 * distance[3]
-    z = (noised[3] - generator.mean) / generator.std
+    z = (noised[3] - generator.space.mean) / generator.space.std
     torch.testing.assert_close(z, noise[0], atol=1e-3, rtol=0)
     pixels, _ = generator.pixels(noised, latents[:1].expand(4, -1, -1, -1).contiguous())
     change = [np.abs(pixels[i].astype(int) - pixels[0].astype(int)).mean() for i in range(4)]
@@ -119,32 +118,44 @@ def test_each_row_has_its_own_strength(generator, drawn):
     "solver",
     ["dpmsolver++", pytest.param("ddim", marks=pytest.mark.slow), pytest.param("unipc", marks=pytest.mark.slow)],
 )
-def test_other_solvers_keep_all_channels(folder, drawn, solver):
-    images, noise, latents = drawn
+def test_other_solvers_keep_all_channels(folder, inputs, solver):
+    images, noise, latents = inputs
     ours = generator_of(folder[0], solver=solver)
     pixels, finite = ours.pixels(ours.perturb(ours.condition(images), LEVELS, noise), latents)
     assert finite.all()
     assert pixels.shape == (4, 32, 32, 3)
 
 
-def test_step_noise_is_a_function_of_the_rows_latents(drawn):
-    _, _, latents = drawn
+@pytest.mark.slow
+def test_a_compiled_generator_gives_the_same_pictures_to_one_grey_level(folder, generator, inputs):
+    if shutil.which("g++") is None and shutil.which("c++") is None:
+        pytest.skip("torch.compile needs a C++ compiler on a CPU")
+    images, noise, latents = inputs
+    conditioning = generator.perturb(generator.condition(images), LEVELS, noise)
+    compiled, _ = generator_of(folder[0], compiled=True).pixels(conditioning, latents)
+    difference = np.abs(compiled.astype(int) - generator.pixels(conditioning, latents)[0])
+    assert difference.max() <= 1
+    assert difference.mean() < 0.01
+
+
+def test_step_noise_is_a_function_of_the_rows_latents(inputs):
+    _, _, latents = inputs
     one = [torch.rand(3, generator=g) for g in step_noise(latents)]
     other = [torch.rand(3, generator=g) for g in step_noise(latents.flip(0))]
     torch.testing.assert_close(torch.stack(one).flip(0), torch.stack(other), atol=0, rtol=0)
     assert len({tuple(x.tolist()) for x in one}) == 4
 
 
-def test_half_precision_has_a_twin_in_fp32(folder):
-    ours = generator_of(folder[0], precision="bf16", again=lambda: generator_of(folder[0]))
-    twin = ours.in_fp32()
-    assert twin is ours.in_fp32()
-    assert twin.in_fp32() is None
-    assert (ours.unet.dtype, twin.unet.dtype) == (torch.bfloat16, torch.float32)
-    assert ours.fingerprint()["precision"] == "bf16"
+def test_half_precision_has_a_copy_in_fp32(folder):
+    ours = generator_of(folder[0], precision="bf16", make_fp32=lambda: generator_of(folder[0]))
+    copy = ours.in_fp32()
+    assert copy is ours.in_fp32()
+    assert copy.in_fp32() is None
+    assert (ours.unet.dtype, copy.unet.dtype) == (torch.bfloat16, torch.float32)
+    assert (ours.precision, copy.precision) == ("bf16", "fp32")
 
 
-def test_sizes_and_levels_that_cannot_be_are_named(folder, generator, drawn):
+def test_sizes_and_levels_that_cannot_be_are_named(folder, generator, inputs):
     with pytest.raises(ConfigError, match="render_px is 66; generator kandinsky needs a multiple of 8"):
         generator_of(folder[0], sampling={"render_px": 66})
     with pytest.raises(ConfigError, match=r"noise levels must lie in 0 \.\.\. 999"):

@@ -1,4 +1,4 @@
-"""A job of dear views that is cut in the middle of a shard goes on there, and makes no finished view again."""
+"""A job of expensive views that is cut in the middle of a shard goes on there, and makes no finished view again."""
 
 import os
 import shutil
@@ -14,12 +14,12 @@ import torch
 from reference.genview_pipeline import tiny_pipeline
 from reference.genview_worlds import CPU, discs_dataset
 
+from viewkit.pipelines.engine.contract import Silent
+from viewkit.pipelines.engine.run import plan_stage, run_stage
+from viewkit.pipelines.foreground.stage import ForegroundStage
 from viewkit.pipelines.generate.config import GenerateConfig
-from viewkit.pipelines.generate.foreground_stage import ForegroundStage
 from viewkit.pipelines.generate.generators.unclip import Unclip
 from viewkit.pipelines.generate.stage import GenerateStage
-from viewkit.pipelines.runner import plan_stage, run_stage
-from viewkit.pipelines.stage import Silent
 from viewkit.shards.codecs import decode_json
 from viewkit.shards.dataset import Dataset
 
@@ -101,11 +101,11 @@ def test_a_dry_run_neither_reads_nor_writes_kept_rows(fresh, weights, whole, mon
 JOB = """
 import sys, time
 from pathlib import Path
-from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.generate.config import GenerateConfig
 from viewkit.pipelines.generate.generators.unclip import Unclip
 from viewkit.pipelines.generate.stage import GenerateStage
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.shards.dataset import Dataset
 
 sample = Unclip.sample

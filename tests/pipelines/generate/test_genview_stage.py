@@ -9,17 +9,18 @@ import torch
 from reference.genview_pipeline import tiny_pipeline
 from reference.genview_worlds import CPU, discs_dataset
 
-from viewkit.pipelines.generate.config import ForegroundConfig, GenerateConfig
-from viewkit.pipelines.generate.encoders import EstimatorEncoder
-from viewkit.pipelines.generate.foreground import Foreground
-from viewkit.pipelines.generate.foreground_stage import ForegroundStage
-from viewkit.pipelines.generate.generators.face import Failed
+from viewkit.pipelines.encoders.open import open_encoder
+from viewkit.pipelines.engine.run import plan_stage, run_stage
+from viewkit.pipelines.foreground.artifact import Foreground
+from viewkit.pipelines.foreground.config import ForegroundConfig
+from viewkit.pipelines.foreground.stage import ForegroundStage
+from viewkit.pipelines.generate.config import GenerateConfig
+from viewkit.pipelines.generate.generators.interface import Failed
 from viewkit.pipelines.generate.generators.retrieval import Retrieval
 from viewkit.pipelines.generate.stage import GenerateStage
-from viewkit.pipelines.runner import plan_stage, run_stage
 from viewkit.shards.codecs import decode_image, decode_json, image_field
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.errors import ConfigError, DataError, RefusedError
 
 CONFIG = GenerateConfig(sample=30)
 UNCLIP = GenerateConfig(generator="unclip", sample=30, steps=1, render_px=32, output_px=64, sign="+")
@@ -115,12 +116,12 @@ def test_the_fit_says_what_it_found(made):
 
 def test_foreground_lies_on_the_discs(made):
     dataset, _ = made
-    encoder = EstimatorEncoder(dataset, "cpu")
+    encoder = open_encoder("estimator", dataset)
     foreground = Foreground.read(dataset.artifact("foreground"))
     crops, scores = [], []
     for fields in list(rows_of(dataset, "images").values())[:5]:
         crop = encoder.preprocess.crop(decode_image(fields))
-        tokens, _ = encoder.tokens_and_embedding([crop])
+        tokens, _ = encoder.encode_images([crop])
         scores.append((tokens[0].double() @ foreground.direction).numpy())
         crops.append(crop.reshape(8, 4, 8, 4, 3).mean(axis=(1, 3, 4)).ravel())
     assert np.corrcoef(np.concatenate(scores), np.concatenate(crops))[0, 1] > 0.5
@@ -144,7 +145,7 @@ def test_a_row_does_not_depend_on_its_neighbours(made, fitted):
 
 
 def run_of(dataset):
-    from viewkit.pipelines.stage import Run
+    from viewkit.pipelines.engine.contract import Run
 
     return Run(dataset, dataset.path / "genview", "generate", 0)
 
@@ -160,12 +161,12 @@ def test_another_seed_gives_other_neighbours(made, fitted):
 
 def test_more_noise_takes_the_neighbour_farther(fitted):
     images = fitted.column("images")
-    encoder = EstimatorEncoder(fitted, "cpu")
+    encoder = open_encoder("estimator", fitted)
     index = np.load(fitted.path / "foreground" / "index.npy")
     foreground = Foreground.read(fitted.artifact("foreground"))
     generator = Retrieval(encoder, index, foreground.mean, foreground.std, images)
     keys = [key for key in list(images.keys()) if key != "disc005"]
-    _, embedding = encoder.tokens_and_embedding([decode_image(images.fields(images.place_of[key])) for key in keys])
+    _, embedding = encoder.encode_images([decode_image(images.fields(images.place_of[key])) for key in keys])
     noise = torch.randn(embedding.shape, generator=torch.Generator().manual_seed(0))
     similarity = []
     for level in (0, 400, 999):
@@ -178,11 +179,11 @@ def test_more_noise_takes_the_neighbour_farther(fitted):
 
 
 def test_one_encoder_forward_serves_foreground_and_conditioning(fresh, weights, monkeypatch):
-    from viewkit.pipelines.generate.encoders import UnclipEncoder
+    from viewkit.pipelines.encoders.clip_folders import ClipFolderEncoder
 
     passes = []
-    forward = UnclipEncoder.forward
-    monkeypatch.setattr(UnclipEncoder, "forward", lambda self, x: passes.append(len(x)) or forward(self, x))
+    forward = ClipFolderEncoder.forward
+    monkeypatch.setattr(ClipFolderEncoder, "forward", lambda self, x: passes.append(len(x)) or forward(self, x))
     run_stage(ForegroundStage(weights, 8), UNCLIP.foreground(), fresh, CPU)
     job = GenerateStage(weights, 8).prepare(UNCLIP, run_of(fresh))
     passes.clear()
@@ -228,19 +229,19 @@ def test_a_failed_draw_is_repeated_with_the_next_seed_and_then_rejected(fitted, 
 
 def test_a_foreground_of_another_encoder_is_refused(fitted):
     foreground = Foreground.read(fitted.artifact("foreground"))
-    with pytest.raises(DataError, match=r"another encoder \(differing: digest\)"):
-        foreground.check_encoder({"encoder": "estimator", "digest": "0"})
+    with pytest.raises(RefusedError, match=r"another encoder \(differing: weights\)"):
+        foreground.check_encoder({**foreground.encoder, "weights": "0"})
 
 
 def test_a_dataset_too_small_for_the_fit_says_so(tmp_path):
     dataset = discs_dataset(tmp_path, images=6)
-    with pytest.raises(DataError, match="has 6 images, and a component takes 10 or more"):
+    with pytest.raises(DataError, match="has 6 images that can be decoded, and a component takes 10 or more"):
         run_stage(ForegroundStage(), CONFIG.foreground(), dataset, CPU)
 
 
 def test_an_undecided_sign_leaves_a_contact_sheet(fresh, monkeypatch):
-    monkeypatch.setattr("viewkit.pipelines.foreground.component.LEAST_T", 1e9)
-    with pytest.raises(DataError, match=r"rerun with --sign \+ or --sign -"):
+    monkeypatch.setattr("viewkit.pipelines.foreground.sign.MIN_T", 1e9)
+    with pytest.raises(DataError, match=r"run 'viewkit generate DATASET' with --sign \+ or --sign -"):
         run_stage(ForegroundStage(), CONFIG.foreground(), fresh, CPU)
     assert (fresh.path / "foreground" / "masks.png").stat().st_size > 1000
 

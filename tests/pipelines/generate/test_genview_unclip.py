@@ -11,13 +11,12 @@ import torch
 from reference.genview_pipeline import full_size_pipeline, own_parts, pipeline_noise, stock_image, tiny_pipeline
 from safetensors.torch import load_file, save_file
 
-from viewkit.pipelines.generate.encoders import ClipFolderEncoder, UnclipEncoder, create_encoder
-from viewkit.pipelines.generate.generators.face import Failed, Generated
-from viewkit.pipelines.generate.generators.guidance import Guidance
+from viewkit.pipelines.encoders.clip_folders import ClipFolderEncoder
+from viewkit.pipelines.encoders.open import open_encoder
+from viewkit.pipelines.generate.generators.interface import Failed, Generated
 from viewkit.pipelines.generate.generators.pictures import outcomes, to_uint8
-from viewkit.pipelines.generate.generators.unclip import Unclip
-from viewkit.pipelines.generate.generators.unclip_parts import load_parts
-from viewkit.pipelines.generate.unclip_folder import UnclipFolder
+from viewkit.pipelines.generate.generators.sampling import Guidance, Sampling
+from viewkit.pipelines.generate.generators.unclip import ENCODER, Unclip, UnclipFolder, noise_space
 from viewkit.shards.codecs import decode_image
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
@@ -42,7 +41,7 @@ def folder(pipeline, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoder(folder):
-    return UnclipEncoder(UnclipFolder(folder), "cpu", "fp32")
+    return ENCODER.create(folder, "cpu", "fp32")
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +49,11 @@ def images():
     return list(np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), dtype=np.uint8))
 
 
-def make(folder, encoder, precision="fp32", solver="checkpoint", **options):
-    parts = load_parts(UnclipFolder(folder), encoder.width, precision, solver)
-    return Unclip(parts, encoder, "cpu", **{"steps": STEPS, "render_px": SIDE, "output_px": SIDE, **options})
+def make(folder, encoder, precision="fp32", solver="checkpoint", compiled=False, **sampling):
+    opened = UnclipFolder(folder)
+    networks = Unclip.load(opened, encoder.width, precision, solver)
+    sampling = {"guidance": Guidance(10.0), "steps": STEPS, "render_px": SIDE, "output_px": SIDE, **sampling}
+    return Unclip(networks, noise_space(opened, encoder.width), encoder, Sampling(**sampling), compiled=compiled)
 
 
 def noise_of(unclip, seeds):
@@ -113,25 +114,25 @@ def test_every_solver_equals_the_stock_pipeline_with_its_scheduler(
     pipeline, folder, encoder, images, solver, kind, calls
 ):
     unclip = make(folder, encoder, solver=solver)
-    assert unclip.parts.scheduler.config.prediction_type == "v_prediction"
-    assert unclip.parts.scheduler.config.beta_start == 0.00085
+    assert unclip.scheduler.config.prediction_type == "v_prediction"
+    assert unclip.scheduler.config.beta_start == 0.00085
     ours = own_images(unclip, images[:2], [0, 400])
-    own, pipeline.scheduler = pipeline.scheduler, copy.deepcopy(unclip.parts.scheduler)
+    own, pipeline.scheduler = pipeline.scheduler, copy.deepcopy(unclip.scheduler)
     try:
         stock = stock_image(pipeline, images[1], 400, torch.Generator().manual_seed(1), steps=STEPS, side_px=SIDE)
     finally:
         pipeline.scheduler = own
     assert np.abs(stock.astype(int) - ours[1]).max() <= 1
-    assert type(unclip.parts.scheduler).__name__ == kind
-    unclip.parts.scheduler.set_timesteps(20)
-    assert len(unclip.parts.scheduler.timesteps) == calls
+    assert type(unclip.scheduler).__name__ == kind
+    unclip.scheduler.set_timesteps(20)
+    assert len(unclip.scheduler.timesteps) == calls
 
 
 def test_ddim_does_not_clip_latents_unless_the_folder_says_so(folder, encoder, tmp_path):
-    assert not make(folder, encoder, solver="ddim").parts.scheduler.config.clip_sample
+    assert not make(folder, encoder, solver="ddim").scheduler.config.clip_sample
     other = shutil.copytree(folder, tmp_path / "clipping")
     edit(other / "scheduler" / "scheduler_config.json", clip_sample=True)
-    assert make(other, encoder, solver="ddim").parts.scheduler.config.clip_sample
+    assert make(other, encoder, solver="ddim").scheduler.config.clip_sample
 
 
 def test_guidance_acts_in_its_interval_only_and_costs_nothing_outside(folder, encoder, images, monkeypatch):
@@ -178,12 +179,12 @@ def test_the_size_of_a_batch_changes_at_most_one_grey_level(folder, encoder, ima
 
 def test_noise_levels_are_those_of_the_checkpoints_scheduler(folder, encoder, tmp_path):
     expected = [0.971576, 0.897763, 0.785632, 0.645988]
-    np.testing.assert_allclose(make(folder, encoder).abar[[100, 200, 300, 400]], expected, atol=1e-6)
+    np.testing.assert_allclose(make(folder, encoder).space.abar[[100, 200, 300, 400]], expected, atol=1e-6)
     other = shutil.copytree(folder, tmp_path / "linear")
     settings = other / "image_noising_scheduler" / "scheduler_config.json"
     content = json.loads(settings.read_text())
     settings.write_text(json.dumps({**content, "beta_schedule": "linear"}))
-    np.testing.assert_allclose(make(other, encoder).abar[[100, 400]], [0.895141, 0.193572], atol=1e-5)
+    np.testing.assert_allclose(make(other, encoder).space.abar[[100, 400]], [0.895141, 0.193572], atol=1e-5)
 
 
 def test_the_encoder_gives_the_stock_embedding_and_normed_tokens(pipeline, encoder, images):
@@ -191,7 +192,7 @@ def test_the_encoder_gives_the_stock_embedding_and_normed_tokens(pipeline, encod
     with torch.inference_mode():
         stock = pipeline.image_encoder(x)
         tokens = pipeline.image_encoder.vision_model.post_layernorm(stock.last_hidden_state)[:, 1:]
-    ours, embedding = encoder.tokens_and_embedding(images)
+    ours, embedding = encoder.encode_images(images)
     torch.testing.assert_close(embedding, stock.image_embeds)
     torch.testing.assert_close(ours, tokens)
     assert (encoder.grid, encoder.width) == ((4, 4), 32)
@@ -265,7 +266,7 @@ def test_stored_jpegs_keep_all_colour_and_the_asked_quality():
 @pytest.mark.parametrize(("precision", "decoder"), [("bf16", torch.float32), ("fp16", torch.float16)])
 def test_half_precision_gives_nearly_the_same_pictures(folder, encoder, images, precision, decoder):
     half = make(folder, encoder, precision=precision)
-    assert (half.unet.dtype == torch.float32, half.vae.dtype) == (False, decoder)
+    assert (half.unet.dtype == torch.float32, half.autoencoder.dtype) == (False, decoder)
     difference = own_images(half, images, LEVELS).astype(int) - own_images(make(folder, encoder), images, LEVELS)
     assert np.abs(difference).mean() < 12
 
@@ -350,7 +351,7 @@ def test_levels_outside_the_schedule_are_refused(folder, encoder, images):
 @pytest.mark.parametrize("size", [(1, 1), (1, 4000), (3, 700), (900, 2), (33, 31)])
 def test_the_encoder_takes_an_image_of_any_size(encoder, size):
     image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
-    tokens, embedding = encoder.tokens_and_embedding([image])
+    tokens, embedding = encoder.encode_images([image])
     assert (tokens.shape, embedding.shape) == ((1, 16, 32), (1, 32))
     assert tokens.isfinite().all() and embedding.isfinite().all()
 
@@ -388,8 +389,9 @@ def test_the_published_architecture_equals_the_stock_pipeline_one_image_at_a_tim
         for i, (image, level) in enumerate(zip(images, LEVELS, strict=True))
     ]
     encoder = ClipFolderEncoder.__new__(ClipFolderEncoder)
-    encoder.width = 1024
-    unclip = Unclip(own_parts(pipeline), encoder, "cpu", steps=STEPS, render_px=128, output_px=128)
+    vars(encoder)["_shape"] = (16, 16), 1024  # the width is known, and no network is there to ask
+    sampling = Sampling(Guidance(10.0), steps=STEPS, render_px=128, output_px=128)
+    unclip = Unclip(*own_parts(pipeline), encoder, sampling)
     with torch.inference_mode():
         x = pipeline.feature_extractor(images, return_tensors="pt").pixel_values
         embedding = pipeline.image_encoder(x).image_embeds
@@ -402,4 +404,4 @@ def test_the_published_architecture_equals_the_stock_pipeline_one_image_at_a_tim
 
 def test_weights_are_asked_for_when_none_are_given(tmp_path):
     with pytest.raises(ConfigError, match="--weights FOLDER"):
-        create_encoder("unclip", Dataset(tmp_path), None, "cpu", "fp32")
+        open_encoder("unclip", Dataset(tmp_path))

@@ -9,16 +9,14 @@ from reference.genview_other_pipelines import WIDTH, ip_adapter_folder, kandinsk
 from reference.genview_worlds import CPU, discs_dataset
 from safetensors.torch import load_file, save_file
 
+from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.foreground.stage import ForegroundStage
 from viewkit.pipelines.generate.config import GenerateConfig
-from viewkit.pipelines.generate.encoders import IpAdapterEncoder
-from viewkit.pipelines.generate.folders import IpAdapterFolder
-from viewkit.pipelines.generate.foreground_stage import ForegroundStage
-from viewkit.pipelines.generate.generators.embedding_noise import Sampling, Statistics
-from viewkit.pipelines.generate.generators.guidance import Guidance
-from viewkit.pipelines.generate.generators.ip_adapter import IpAdapter, add_adapter
-from viewkit.pipelines.generate.pipeline_folder import load_part
+from viewkit.pipelines.generate.generators.ip_adapter import ENCODER, IpAdapter, IpAdapterFolder, add_adapter
+from viewkit.pipelines.generate.generators.sampling import Guidance, Sampling
+from viewkit.pipelines.generate.noising import NoiseSpace, squared_cosine
 from viewkit.pipelines.generate.stage import GenerateStage
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.weights.folder import load_part
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.errors import DataError
 
@@ -33,12 +31,12 @@ def folder(tmp_path_factory):
     return path, ip_adapter_folder(path)
 
 
-def generator_of(path, guidance=7.5, **options):
+def generator_of(path, guidance=7.5):
     torch.manual_seed(0)
-    statistics = Statistics(torch.randn(WIDTH) / 4, torch.rand(WIDTH) + 0.5)
+    space = NoiseSpace(torch.randn(WIDTH) / 4, torch.rand(WIDTH) + 0.5, squared_cosine())
     sampling = Sampling(Guidance(guidance), steps=STEPS, output_px=32)
-    folder = IpAdapterFolder(path)
-    return IpAdapter(folder, IpAdapterEncoder(folder, "cpu", "fp32"), statistics, sampling, **options)
+    networks = IpAdapter.load(IpAdapterFolder(path), WIDTH, "fp32", "checkpoint")
+    return IpAdapter(networks, space, ENCODER.create(path, "cpu", "fp32"), sampling)
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +45,14 @@ def generator(folder):
 
 
 @pytest.fixture(scope="module")
-def drawn(generator):
+def inputs(generator):
     rng = torch.Generator().manual_seed(1)
     images = list(np.random.default_rng(0).integers(0, 256, (4, 40, 50, 3), dtype=np.uint8))
     return images, torch.randn(4, WIDTH, generator=rng), torch.randn(4, *generator.latent_shape, generator=rng)
 
 
-def test_a_batch_of_mixed_levels_equals_the_stock_pipeline_one_image_at_a_time(folder, generator, drawn):
-    images, noise, latents = drawn
+def test_a_batch_of_mixed_levels_equals_the_stock_pipeline_one_image_at_a_time(folder, generator, inputs):
+    images, noise, latents = inputs
     conditioning = generator.perturb(generator.condition(images), LEVELS, noise)
     pixels, finite = generator.pixels(conditioning, latents)
     assert finite.all()
@@ -72,8 +70,8 @@ def test_a_batch_of_mixed_levels_equals_the_stock_pipeline_one_image_at_a_time(f
     assert pixels.std() > 2
 
 
-def test_permuting_a_batch_permutes_the_pixels_bit_for_bit(generator, drawn):
-    images, noise, latents = drawn
+def test_permuting_a_batch_permutes_the_pixels_bit_for_bit(generator, inputs):
+    images, noise, latents = inputs
     order = [2, 0, 3, 1]
     one = generator.pixels(generator.perturb(generator.condition(images), LEVELS, noise), latents)[0]
     shuffled = generator.condition([images[i] for i in order])
@@ -81,8 +79,8 @@ def test_permuting_a_batch_permutes_the_pixels_bit_for_bit(generator, drawn):
     np.testing.assert_array_equal(one[order], other)
 
 
-def test_a_rows_strength_changes_its_view(generator, drawn):
-    images, noise, latents = drawn
+def test_a_rows_strength_changes_its_view(generator, inputs):
+    images, noise, latents = inputs
     embedding = generator.condition([images[0]] * 4)
     noised = generator.perturb(embedding, torch.tensor([0, 0, 400, 999]), noise[:1].expand(4, -1))
     pixels, _ = generator.pixels(noised, latents[:1].expand(4, -1, -1, -1).contiguous())
@@ -90,11 +88,11 @@ def test_a_rows_strength_changes_its_view(generator, drawn):
     assert change[0] == change[1] == 0 < change[2] < change[3]
 
 
-def test_without_the_adapter_the_image_would_not_matter(generator, drawn):
-    _, _, latents = drawn
+def test_without_the_adapter_the_image_would_not_matter(generator, inputs):
+    _, _, latents = inputs
     embedding = torch.randn(2, WIDTH, generator=torch.Generator().manual_seed(3))
     same = latents[:1].expand(2, -1, -1, -1)
-    one, _ = generator.predict(same, torch.tensor(500), embedding, guided=False)
+    one = generator.predict(same, torch.tensor(500), embedding)
     assert (one[0] - one[1]).abs().max() > 1e-3
 
 

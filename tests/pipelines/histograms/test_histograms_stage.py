@@ -6,20 +6,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import vs2fi as twin
+import vs2fi as reference
 from vs2fi_world import make_estimator, make_images
 
-from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.histograms import stage as stage_module
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage, image_groups
 from viewkit.pipelines.models.estimator import Embeddings, Estimator
-from viewkit.pipelines.runner import run_stage
-from viewkit.pipelines.seeds import smallest
+from viewkit.pipelines.pairs.samples import load_image
 from viewkit.pipelines.views.policies import load_policy
+from viewkit.pipelines.views.sample import sizes_px
 from viewkit.pipelines.vs2fi import artifact as artifact_module
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.candidates import embed_candidates, load_image, sample_candidates, sizes_px
+from viewkit.pipelines.vs2fi.candidates import sample_candidates
+from viewkit.pipelines.vs2fi.embeddings import embed_candidates
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
 
 CONFIG = HistogramsConfig(negatives=9, images=40)
@@ -57,12 +60,12 @@ def test_counts_equal_plain_loops_over_groups_of_N_plus_1_images(dataset, histog
         index = np.arange(10)[:, None].repeat(2, 1)
         top, exits = (z.tolist() for z in embed_candidates(estimator, pixels, recipes, index))
         for i in range(10):
-            positive.append(twin.cosine(top[i][0], top[i][1]))
-            negative += [twin.cosine(top[i][0], top[j][1]) for j in range(10) if j != i]
+            positive.append(reference.cosine(top[i][0], top[i][1]))
+            negative += [reference.cosine(top[i][0], top[j][1]) for j in range(10) if j != i]
             for level in range(estimator.num_exits):
                 for a, b in ((0, 1), (1, 0)):
                     others = [exits[j][b][level] for j in range(10) if j != i]
-                    sums[level].append(twin.log_sum(exits[i][a][level], others, estimator.tau))
+                    sums[level].append(reference.log_sum(exits[i][a][level], others, estimator.tau))
     assert histograms.num_images == 40
     assert_histogram(positive, histograms.similarity_edges, histograms.positive)
     assert_histogram(negative, histograms.similarity_edges, histograms.negative)
@@ -73,7 +76,7 @@ def test_counts_equal_plain_loops_over_groups_of_N_plus_1_images(dataset, histog
 def assert_histogram(values, edges, counts):
     """The loop's counts; a value that fp32 puts on the other side of an edge may move to the neighbouring bin."""
     inside = np.clip(values, edges[0], np.nextafter(edges[-1], -np.inf))
-    slow = np.array(twin.histogram(inside.tolist(), edges.tolist()))
+    slow = np.array(reference.histogram(inside.tolist(), edges.tolist()))
     assert counts.sum() == len(values)
     assert np.abs(np.cumsum(slow - counts)).max() <= 1
 

@@ -1,12 +1,11 @@
 import math
 
-import dsf_twins as twin
 import pytest
+import reference_dsf as reference
 import torch
 import torch.nn.functional as F
 
-from viewkit.pipelines.losses.dsf import dsf_info_nce
-from viewkit.pipelines.losses.multi_view import mean_of_views
+from viewkit.pipelines.losses.multi_view import dsf_info_nce, mean_of_views
 from viewkit.pipelines.losses.von_mises_fisher import (
     divergences,
     estimate_vmf,
@@ -35,7 +34,7 @@ def test_the_loss_in_fp32_is_that_of_forty_digits(p, m, exact):
     for negatives in (None, queue):
         found = dsf_info_nce(q, k, queue=negatives, exact=exact)
         stored = None if negatives is None else queue.tolist()
-        expected = twin.losses(q.tolist(), k.tolist(), stored, 0.95, exact)
+        expected = reference.losses(q.tolist(), k.tolist(), stored, 0.95, exact)
         torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=0)
 
 
@@ -46,7 +45,7 @@ def test_every_divergence_in_fp32_is_that_of_forty_digits(p):
     for exact in (False, True):
         expected = torch.tensor([
             [
-                float(twin.divergence(twin.estimate(a, 0.95, p), twin.estimate(b, 0.95, p), p, exact))
+                float(reference.divergence(reference.estimate(a, 0.95, p), reference.estimate(b, 0.95, p), p, exact))
                 for b in k.tolist()
             ]
             for a in q.tolist()
@@ -128,23 +127,25 @@ def test_banerjees_estimate_is_close_to_the_exact_inverse(p, share):
     worst = 0.0
     for r in torch.linspace(0.05, 0.95, 19).tolist():
         kappa = estimate_vmf(r * F.one_hot(torch.tensor([0]), p).double(), shrink=1.0).kappa.item() * p
-        v = twin.mp.mpf(p) / 2 - 1
-        exact = twin.mp.findroot(lambda x, v=v, r=r: twin.mp.besseli(v + 1, x) / twin.mp.besseli(v, x) - r, kappa)
+        v = reference.mp.mpf(p) / 2 - 1
+        exact = reference.mp.findroot(
+            lambda x, v=v, r=r: reference.mp.besseli(v + 1, x) / reference.mp.besseli(v, x) - r, kappa
+        )
         worst = max(worst, abs(kappa / float(exact) - 1))
     assert worst <= share
 
 
 @pytest.mark.parametrize(("p", "error"), [(16, 4e-7), (128, 1e-11)])
 def test_the_expansion_has_the_digits_it_claims(p, error):
-    v = twin.mp.mpf(p) / 2 - 1
+    v = reference.mp.mpf(p) / 2 - 1
     found, expected = [], []
     for kappa in (0.25, 1.0, 4.0, 9.5, 40.0, 300.0, 2500.0):
         found.append(float(log_normaliser(torch.tensor(kappa, dtype=torch.float64), p)))
-        exact = twin.mp.log(twin.mp.besseli(v, kappa)) - v * twin.mp.log(kappa)
+        exact = reference.mp.log(reference.mp.besseli(v, kappa)) - v * reference.mp.log(kappa)
         # the constant that the expansion leaves out: v - log(2 pi v) / 2 - v log(2 v)
-        constant = v - twin.mp.log(2 * twin.mp.pi * v) / 2 - v * twin.mp.log(2 * v)
+        constant = v - reference.mp.log(2 * reference.mp.pi * v) / 2 - v * reference.mp.log(2 * v)
         expected.append(float(exact - constant))
-        ratio = float(twin.mp.besseli(v + 1, kappa) / twin.mp.besseli(v, kappa))
+        ratio = float(reference.mp.besseli(v + 1, kappa) / reference.mp.besseli(v, kappa))
         assert float(mean_length(torch.tensor(kappa, dtype=torch.float64), p)) == pytest.approx(ratio, rel=2e-6)
     assert max(abs(a - b) for a, b in zip(found, expected, strict=True)) < error
 

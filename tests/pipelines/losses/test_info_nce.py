@@ -1,13 +1,12 @@
 import math
 
-import losses_twins as twin
 import pytest
+import reference_losses as reference
 import torch
 from lightly.loss import NTXentLoss
 
-from viewkit.pipelines.losses.exit_info_nce import exit_info_nce
-from viewkit.pipelines.losses.info_nce import info_nce, queue_info_nce, symmetric_info_nce
-from viewkit.pipelines.losses.weighted_mean import weighted_mean
+from viewkit.pipelines.losses.info_nce import exit_info_nce, info_nce, queue_info_nce, symmetric_info_nce
+from viewkit.pipelines.losses.row_weights import weighted_mean
 
 
 def draw(*shape, seed=0):
@@ -40,8 +39,8 @@ def test_orthogonal_pairs_cost_the_closed_form():
 def test_loss_equals_the_loop_of_the_paper(tau):
     q1, q2, k1, k2 = (draw(8, 16, seed=seed) for seed in range(4))
     ours = symmetric_info_nce(q1, q2, k1, k2, tau).mean().item()
-    assert ours == pytest.approx(twin.moco_v3(q1.tolist(), q2.tolist(), k1.tolist(), k2.tolist(), tau), rel=1e-5)
-    rows = twin.info_nce(q1.tolist(), k1.tolist(), tau)
+    assert ours == pytest.approx(reference.moco_v3(q1.tolist(), q2.tolist(), k1.tolist(), k2.tolist(), tau), rel=1e-5)
+    rows = reference.info_nce(q1.tolist(), k1.tolist(), tau)
     torch.testing.assert_close(info_nce(q1, k1, tau), torch.tensor(rows), rtol=1e-5, atol=1e-6)
 
 
@@ -49,7 +48,7 @@ def test_loss_equals_the_loop_of_the_paper(tau):
 @pytest.mark.parametrize("tau", [0.07, 0.2])
 def test_the_queues_loss_equals_the_loop_of_the_paper(tau, decoupled):
     q, k, queue = draw(8, 16), draw(8, 16, seed=1), unit(20, 16, seed=2)
-    rows = twin.queue_info_nce(q.tolist(), k.tolist(), queue.tolist(), tau, decoupled)
+    rows = reference.queue_info_nce(q.tolist(), k.tolist(), queue.tolist(), tau, decoupled)
     ours = queue_info_nce(q, k, queue, tau, decoupled=decoupled)
     torch.testing.assert_close(ours, torch.tensor(rows), rtol=1e-5, atol=1e-5)
 
@@ -122,7 +121,7 @@ def test_exits_cost_what_each_costs_alone():
     alone = torch.stack([info_nce(q[:, level], k[:, level], 0.2, scaled=True) for level in range(3)], dim=1)
     torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-6)
     for level in range(3):
-        rows = twin.info_nce(q[:, level].tolist(), k[:, level].tolist(), 0.2)
+        rows = reference.info_nce(q[:, level].tolist(), k[:, level].tolist(), 0.2)
         torch.testing.assert_close(ours[:, level], 0.4 * torch.tensor(rows), rtol=1e-5, atol=1e-6)
     ours_gradient, expected_gradient = torch.autograd.grad(ours.sum(), q)[0], torch.autograd.grad(alone.sum(), q)[0]
     torch.testing.assert_close(ours_gradient, expected_gradient, rtol=1e-5, atol=1e-6)

@@ -2,14 +2,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from viewkit.pipelines.losses.dsf import dsf_info_nce
+from viewkit.pipelines.frameworks.table import create_framework
 from viewkit.pipelines.losses.info_nce import queue_info_nce, symmetric_info_nce
-from viewkit.pipelines.losses.multi_view import mean_of_views
+from viewkit.pipelines.losses.multi_view import dsf_info_nce, mean_of_views
 from viewkit.pipelines.models.backbones import create_backbone
-from viewkit.pipelines.pretrain.config import PretrainConfig
-from viewkit.pipelines.pretrain.frameworks.create import create_framework
+from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.training.framework import Outputs
-from viewkit.pipelines.training.multi_view import merge_sides, set_multi_view
+from viewkit.pipelines.training.multi_view import MULTI_VIEW
+from viewkit.pipelines.training.sides import merge_sides
 
 
 def framework(name, method="loss_avg", views_per_side=2, **options):
@@ -17,8 +17,8 @@ def framework(name, method="loss_avg", views_per_side=2, **options):
         framework=name, arch="resnet10_narrow", batch_size=5, dim=16, views_per_side=views_per_side, multi_view=method,
         **({"bn_splits": 1, "queue_length": 12} if name in ("moco_v1", "moco_v2") else {"hidden": 32}), **options,
     )  # fmt: skip
-    network = create_framework(create_backbone(config.arch, 16, seed=1), config, steps=10).train()
-    set_multi_view(network, method)
+    network = create_framework(create_backbone(config.arch, 16, seed=1), resolve(config), steps=10).train()
+    MULTI_VIEW[method].apply(network, **resolve(config).compared)
     return network
 
 
@@ -57,7 +57,7 @@ def test_fea_avg_is_the_loss_of_the_sides_mean_directions():
         o = outputs_of(network, given)
         q1, q2 = (sum(F.normalize(o[j].query, dim=1) for j in side) / 2 for side in ((0, 1), (2, 3)))
         k1, k2 = (sum(F.normalize(o[j].key, dim=1) for j in side) / 2 for side in ((0, 1), (2, 3)))
-        expected = symmetric_info_nce(q1, q2, k1, k2, network.tau).mean()
+        expected = symmetric_info_nce(q1, q2, k1, k2, 1.0).mean()
         torch.testing.assert_close(network.loss(given), expected)
 
 

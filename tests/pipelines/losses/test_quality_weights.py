@@ -2,21 +2,21 @@ import math
 import os
 
 import pytest
-import quality_twins as twin
+import reference_quality as reference
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewkit.pipelines.losses.quality_weights import quality_weights
+from viewkit.pipelines.losses.row_weights import quality_weights
 
 Q = [0.3, -0.2, 0.0, 1.1, 0.25, -0.9]
 
 
 def test_weights_are_eq_13_times_n():
     ours = quality_weights(torch.tensor(Q, dtype=torch.float64))
-    assert ours.tolist() == pytest.approx(twin.weights(Q), abs=1e-14)
+    assert ours.tolist() == pytest.approx(reference.weights(Q), abs=1e-14)
 
 
 def test_equal_qualities_weigh_one():

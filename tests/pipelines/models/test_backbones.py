@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from viewkit.pipelines.models.backbones import create_backbone
-from viewkit.pipelines.models.positions import sincos_positions
+from viewkit.pipelines.models.vit import sincos_positions
 from viewkit.shards.errors import ConfigError
 
 SMALL = [("vit_pico_patch8", 32), ("vit_pico_patch4", 32), ("resnet10_narrow", 32), ("resnet18_cifar", 32)]
@@ -79,7 +79,7 @@ def test_weights_depend_on_the_seed_alone_and_leave_the_global_generator_as_it_w
 def test_moco_v3_freezes_patches_and_positions():
     frozen = {name for name, p in create_backbone("vit_pico_patch8", 32).named_parameters() if not p.requires_grad}
     assert frozen == {"trunk.pos_embed", "trunk.patch_embed.proj.weight", "trunk.patch_embed.proj.bias"}
-    assert all(p.requires_grad for p in create_backbone("vit_pico_patch8", 32, start="timm").parameters())
+    assert all(p.requires_grad for p in create_backbone("vit_pico_patch8", 32, init="timm").parameters())
 
 
 def test_moco_v3_weights_lie_within_xavier_bounds():
@@ -92,7 +92,7 @@ def test_moco_v3_weights_lie_within_xavier_bounds():
 
 def test_vit_small_has_the_twelve_heads_of_moco_v3():
     assert create_backbone("vit_small_patch16_224", 32).trunk.blocks[0].attn.num_heads == 12
-    assert create_backbone("vit_small_patch16_224", 32, start="timm").trunk.blocks[0].attn.num_heads == 6
+    assert create_backbone("vit_small_patch16_224", 32, init="timm").trunk.blocks[0].attn.num_heads == 6
     assert create_backbone("vit_small_patch16_224", 32, num_heads=3).trunk.blocks[0].attn.num_heads == 3
 
 
@@ -120,10 +120,10 @@ def test_an_impossible_backbone_is_a_config_error(name, side_px, message):
         create_backbone(name, side_px)
 
 
-@pytest.mark.parametrize("start", ["moco_v3", "timm"])
+@pytest.mark.parametrize("init", ["moco_v3", "timm"])
 @torch.inference_mode()
-def test_a_vit_takes_views_of_other_sides_by_interpolated_positions(start):
-    backbone = create_backbone("vit_pico_patch8", 32, start=start).eval()
+def test_a_vit_takes_views_of_other_sides_by_interpolated_positions(init):
+    backbone = create_backbone("vit_pico_patch8", 32, init=init).eval()
     small, large = torch.randn(2, 3, 16, 16), torch.randn(2, 3, 48, 32)
     assert backbone(small).shape == backbone(large).shape == (2, 128)
     assert backbone.tokens(small).shape == (2, 4, 128) and backbone.tokens(large).shape == (2, 24, 128)

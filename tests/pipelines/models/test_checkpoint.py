@@ -1,3 +1,6 @@
+import json
+from dataclasses import asdict
+
 import pytest
 import torch
 from torch import nn
@@ -10,7 +13,7 @@ from viewkit.pipelines.models.checkpoint import (
     save_tensors,
     save_training,
 )
-from viewkit.pipelines.models.encoder import EncoderFacts, load_encoder, save_encoder
+from viewkit.pipelines.models.saved import EncoderFacts, load_encoder, read_facts, save_encoder
 from viewkit.pipelines.training.optimisers import create_optimiser, parameter_groups, set_rates
 from viewkit.shards.errors import DataError, RefusedError
 
@@ -82,7 +85,7 @@ def test_equal_tensors_give_equal_bytes(tmp_path):
 @pytest.mark.parametrize("arch", ["vit_pico_patch8", "resnet10_narrow"])
 @torch.inference_mode()
 def test_an_encoder_comes_back_as_it_was_saved(tmp_path, arch):
-    facts = EncoderFacts(arch=arch, side_px=32, start="moco_v3", num_heads=None, seed=5, mean=MEAN, std=MEAN)
+    facts = EncoderFacts(arch=arch, side_px=32, init="moco_v3", num_heads=None, seed=5, mean=MEAN, std=MEAN)
     backbone = create_backbone(arch, 32, seed=9).eval()
     save_encoder(tmp_path, backbone, facts)
     loaded, found = load_encoder(tmp_path)
@@ -91,10 +94,18 @@ def test_an_encoder_comes_back_as_it_was_saved(tmp_path, arch):
     assert torch.equal(facts.fresh().eval()(x), create_backbone(arch, 32, seed=5).eval()(x))
 
 
+def test_the_facts_of_older_files_call_the_initialisation_start(tmp_path):
+    facts = EncoderFacts(arch="resnet18", side_px=32, init="timm", num_heads=None, seed=0, mean=MEAN, std=MEAN)
+    older = {**asdict(facts), "start": "timm"}
+    del older["init"]
+    (tmp_path / "encoder.json").write_text(json.dumps(older))
+    assert read_facts(tmp_path / "encoder.json") == facts
+
+
 def test_an_encoder_has_the_names_of_timm(tmp_path):
     import timm
 
-    facts = EncoderFacts(arch="resnet18", side_px=32, start="timm", num_heads=None, seed=0, mean=MEAN, std=MEAN)
+    facts = EncoderFacts(arch="resnet18", side_px=32, init="timm", num_heads=None, seed=0, mean=MEAN, std=MEAN)
     save_encoder(tmp_path, create_backbone("resnet18", 32), facts)
     weights, _ = load_tensors(tmp_path / "encoder.safetensors")
     timm.create_model("resnet18", pretrained=False, num_classes=0).load_state_dict(weights)

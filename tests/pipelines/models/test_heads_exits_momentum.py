@@ -88,7 +88,7 @@ def test_training_the_exits_further_does_not_reach_frozen_ones():
 
 def small_estimator(precision="fp32", arch="vit_pico_patch8"):
     facts = {"side_px": 32, "mean": [0.5] * 3, "std": [0.5] * 3, "tau": 0.2}
-    network = EstimatorNetwork(arch, 32, start="timm", hidden=32, dim=16, seed=3)
+    network = EstimatorNetwork(arch, 32, init="timm", hidden=32, dim=16, seed=3)
     views = torch.randn(64, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         network(views)  # batch norms away from mean 0 and variance 1

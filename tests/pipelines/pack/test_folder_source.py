@@ -12,7 +12,7 @@ from PIL import Image
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import row_key
 from viewkit.pipelines.pack.listing import Texts, list_folder, span
-from viewkit.pipelines.pack.raw import LABEL, SOURCE
+from viewkit.pipelines.pack.raw import LABEL, PATH
 from viewkit.pipelines.pack.source import PackSources, open_source
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
@@ -48,7 +48,7 @@ def everything(source: PackSources) -> list[Row | Reject]:
 
 def paths(source: PackSources) -> set[str]:
     found = everything(source)
-    return {row.fields[SOURCE].decode("utf-8", "surrogateescape") for row in found if isinstance(row, Row)}
+    return {row.fields[PATH].decode("utf-8", "surrogateescape") for row in found if isinstance(row, Row)}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse some of these names")
@@ -108,7 +108,7 @@ def test_folders_of_the_first_level_are_classes(tmp_path: Path) -> None:
     write(tmp_path, "dog/x/1.png", "cat/1.png", "cat/2.png", "Zebra/1.png", "top.png")
     (tmp_path / "empty").mkdir()
     rows = everything(open_source(str(tmp_path), PackConfig(labels="folders")))
-    labels = {row.fields[SOURCE]: (row.fields["cls"], row.fields[LABEL]) for row in rows if isinstance(row, Row)}
+    labels = {row.fields[PATH]: (row.fields["cls"], row.fields[LABEL]) for row in rows if isinstance(row, Row)}
     assert labels == {
         b"Zebra/1.png": (b"0", b"Zebra"),
         b"cat/1.png": (b"1", b"cat"),

@@ -10,11 +10,12 @@ import pytest
 from PIL import Image
 from small_datasets import CPU, contents
 
+from viewkit.cli.reference import columns_page
+from viewkit.pipelines.engine.rejects import REASONS
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.pixels import ALPHA, PLAIN
-from viewkit.pipelines.pack.raw import REASONS
 from viewkit.pipelines.pack.stage import PackStage
-from viewkit.pipelines.runner import run_stage
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import RefusedError
@@ -128,9 +129,11 @@ def test_workers_are_not_sent_the_listing_twice(tmp_path: Path) -> None:
 
 
 def test_the_docs_name_every_reason_and_every_step() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "pack.md").read_text()
+    reasons = columns_page().partition("## Reject reasons\n")[2]
     for reason, meaning in REASONS.items():
-        assert f"| `{reason}` | {meaning} |" in page
+        assert f"| `{reason}` | {meaning} |" in reasons
+    page = (Path(__file__).parents[3] / "docs" / "pack.md").read_text()
+    assert "columns.md#reject-reasons" in page
     for step in ("first_frame", "exif_orientation", "format", "jpeg_warning", "decoders_differ", "16_bit", "alpha"):
         assert f"`{step}`" in page
     for step in (*PLAIN.values(), *ALPHA.values(), "low_bit_depth"):

@@ -11,7 +11,7 @@ from PIL import Image
 
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import row_key
-from viewkit.pipelines.pack.raw import SOURCE
+from viewkit.pipelines.pack.raw import PATH
 from viewkit.pipelines.pack.source import PackSources, open_source
 from viewkit.pipelines.pack.stage import pack_row
 from viewkit.shards.codecs import decode_json
@@ -69,7 +69,7 @@ def test_samples_are_grouped_as_webdataset_groups_them(format: int, tmp_path: Pa
     for key, fields in expected.items():
         row = rows[row_key(f"a.tar/{key}")]
         assert isinstance(row, Row)
-        assert {name: data for name, data in row.fields.items() if name != SOURCE} == fields
+        assert {name: data for name, data in row.fields.items() if name != PATH} == fields
 
 
 def test_labels_metadata_and_other_members_survive(tmp_path: Path) -> None:

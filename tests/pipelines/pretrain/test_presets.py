@@ -5,6 +5,7 @@ import shlex
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from timm.models import is_model
@@ -12,17 +13,16 @@ from tiny_chain import CPU, make, photographs
 
 from viewkit.cli.main import run
 from viewkit.cli.options import option_name
-from viewkit.pipelines.config import fields_of, make_config
-from viewkit.pipelines.models.backbones import RESNETS
-from viewkit.pipelines.pretrain.config import PretrainConfig
+from viewkit.pipelines.engine.config import fields_of, make_config
+from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.models.architectures import RESNETS
+from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
+from viewkit.pipelines.pretrain.pairs import views_policy
 from viewkit.pipelines.pretrain.presets import preset_options, presets
 from viewkit.pipelines.pretrain.stage import PretrainStage
-from viewkit.pipelines.pretrain.view_options import STORED
-from viewkit.pipelines.pretrain.views import views_policy
-from viewkit.pipelines.runner import run_stage
-from viewkit.pipelines.training.metrics import read_metrics
+from viewkit.pipelines.training.monitoring import read_metrics
 from viewkit.pipelines.views.policies import load_policy
-from viewkit.pipelines.views.policy import JointLaw
+from viewkit.pipelines.views.policy import JointSpec
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError
 
@@ -33,6 +33,12 @@ FIELDS = {option_name(field.name): field for field in fields_of(PretrainConfig)}
 
 def config_of(name, **changes):
     return make_config(PretrainConfig, {**preset_options(name), **changes}, name)
+
+
+def values_of(name, **changes):
+    """Every option's value in a run with the preset; None for those of other frameworks."""
+    values = resolve(config_of(name, **changes)).values()
+    return SimpleNamespace(**{field.name: values.get(field.name) for field in FIELDS.values()})
 
 
 def parsed(words):
@@ -56,12 +62,12 @@ def offered(note):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_preset_is_a_config_with_a_title_and_a_source(name):
-    preset, config = presets()[name], config_of(name)
+    preset, config = presets()[name], resolve(config_of(name))
     assert preset.title.strip() and re.match(r"(VS-2FI|HVS|DSF|GenView|JointCrop), ", preset.source)
     assert all(" ".join(note.split()) == note for note in (preset.title, preset.source, *preset.notes))
     assert is_model(config.arch) or config.arch in RESNETS
     assert config.side_px == load_policy(config.policy).side_px
-    if config.select not in STORED:
+    if not config.selection.stored:
         views_policy(config)
 
 
@@ -75,8 +81,8 @@ def test_notes_offer_only_what_exists_and_name_the_baseline(name):
     if baselines[0].startswith("Baseline of"):
         return
     preset, changes = offered(baselines[0])[0]
-    baseline = config_of(preset or name, **changes)
-    assert baseline != config_of(name)
+    baseline = values_of(preset or name, **changes)
+    assert baseline != values_of(name)
     assert (baseline.select, baseline.weights, baseline.alpha) == ("random", "none", 0.0)
     assert (baseline.multi_view, baseline.views_per_side) == ("loss_avg", 1)
     assert baseline.joint_area is None and not load_policy(baseline.policy).joint
@@ -114,42 +120,42 @@ def test_notes_offer_only_what_exists_and_name_the_baseline(name):
     ],
 )
 def test_epochs_batch_and_learning_rate_of_the_whole_batch_are_the_papers(name, epochs, batch_size, rate):
-    config = config_of(name)
+    config = values_of(name)
     assert (config.epochs, config.batch_size) == (epochs, batch_size)
     assert config.lr * config.batch_size / 256 == pytest.approx(rate)
 
 
 def test_hvs_dino_is_table_7():
-    for config, arch in ((config_of("hvs-dino"), "vit_small_patch16_224"), (config_of("hvs-dino-r50"), "resnet50")):
+    for config, arch in ((values_of("hvs-dino"), "vit_small_patch16_224"), (values_of("hvs-dino-r50"), "resnet50")):
         assert (config.framework, config.arch, config.select, config.comparisons) == ("dino", arch, "hard", 128)
         assert (config.optimiser, config.weight_decay, config.weight_decay_end) == ("adamw", 0.04, 0.4)
         assert (config.momentum, config.teacher_tau, config.teacher_tau_start) == (0.996, 0.04, 0.04)
         assert (config.teacher_warmup_epochs, config.last_freeze_epochs, config.warmup_epochs) == (0.0, 1.0, 10.0)
         assert config.dim == 65_536
-        laws = load_policy(config.policy).views
-        assert (laws[0].area, laws[2].area, laws[2].side_px, len(laws)) == ((0.4, 1.0), (0.05, 0.4), 96, 2 + 8)
+        specs = load_policy(config.policy).views
+        assert (specs[0].area, specs[2].area, specs[2].side_px, len(specs)) == ((0.4, 1.0), (0.05, 0.4), 96, 2 + 8)
 
 
 def test_dsf_and_its_baselines_cost_the_same_views():
     for name in ("dsf-cifar10", "dsf-imagenet100"):
-        dsf, baseline = config_of(name), config_of(f"{name}-baseline")
+        dsf, baseline = values_of(name), values_of(f"{name}-baseline")
         assert dsf.batch_size * dsf.views_per_side == baseline.batch_size
         assert (dsf.multi_view, dsf.dsf_shrink, dsf.dsf_exact, dsf.views_per_side) == ("dsf", 0.95, False, 4)
         assert dsf.policy == baseline.policy
-    config = config_of("dsf-cifar10")
+    config = values_of("dsf-cifar10")
     assert (config.queue_length, config.momentum, config.dim, config.bn_splits) == (4096, 0.99, 128, 8)
     assert (config.weight_decay, config.symmetric) == (5e-4, False)
-    config = config_of("dsf-imagenet100")
+    config = values_of("dsf-imagenet100")
     assert (config.weight_decay, config.momentum, config.dim, config.warmup_epochs) == (0.1, 0.99, 256, 15.0)
 
 
 def test_genview_weighs_pairs_of_an_original_and_a_generated_view_by_their_quality():
     for name in (name for name in NAMES if name.startswith("genview-") and "swav" not in name):
-        config = config_of(name)
+        config = values_of(name)
         assert (config.select, config.weights) == ("stored", "quality")
         (command,) = re.findall(r"`viewkit score ([^`]*)`", " ".join(presets()[name].notes))
         assert command == f"--candidates mixed --num-views 2 --policy {config.policy}"
-    small = [config_of(f"genview-mocov2-{data}") for data in ("cifar10", "cifar100", "tiny")]
+    small = [values_of(f"genview-mocov2-{data}") for data in ("cifar10", "cifar100", "tiny")]
     assert [each.momentum for each in small] == [0.99, 0.99, 0.996]
     assert [each.queue_length for each in small] == [4096, 4096, 16_384]
     assert {(each.tau, each.dim, each.weight_decay, each.warmup_epochs) for each in small} == {(0.2, 128, 5e-4, 10.0)}
@@ -159,9 +165,9 @@ def test_jointcrop_has_beta_0_with_four_methods_on_two_datasets():
     found = [name for name in NAMES if name.startswith("jointcrop-")]
     assert len(found) == 2 * 4
     for name in found:
-        config = config_of(name)
-        assert views_policy(config).joint == (JointLaw(parameter="area", beta=0.0),)
-        assert views_policy(replace(config, joint_area=-2.0)).joint == (JointLaw(parameter="area", beta=-2.0),)
+        config = resolve(config_of(name))
+        assert views_policy(config).joint == (JointSpec(parameter="area", beta=0.0),)
+        assert views_policy(replace(config, joint_area=-2.0)).joint == (JointSpec(parameter="area", beta=-2.0),)
 
 
 def test_presets_named_by_docs_exist():
@@ -191,7 +197,7 @@ SMALL = {
 
 def small(name):
     """The preset on a small backbone of the same kind, with everything that has a size made small."""
-    config = config_of(name)
+    config = values_of(name)
     changes = {key: value for key, value in SMALL.items() if getattr(config, key) not in (None, 0, 1)}
     vit = config.arch.startswith("vit")
     side_px = 16 if not vit else 56 if config.framework == "dino" else 32  # 56 and its 24 are whole patches of 8

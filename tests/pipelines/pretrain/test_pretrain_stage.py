@@ -4,18 +4,18 @@ import pytest
 import torch
 from vs2fi_world import make_estimator, make_genview, make_images
 
-from viewkit.pipelines.config import config_values
-from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.engine.config import make_config
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
-from viewkit.pipelines.models.encoder import load_encoder
-from viewkit.pipelines.pretrain.config import PretrainConfig
+from viewkit.pipelines.models.saved import load_encoder
+from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.pretrain.stage import PretrainStage
-from viewkit.pipelines.runner import plan_stage, run_stage
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.pipelines.training import loop
-from viewkit.pipelines.training.metrics import read_metrics
+from viewkit.pipelines.training.monitoring import read_metrics
 from viewkit.shards.codecs import decode_json
 from viewkit.shards.errors import ConfigError, DataError
 
@@ -44,7 +44,9 @@ def test_a_run_says_everything_needed_to_use_its_encoder(dataset, framework, arc
         "checkpoint/last.safetensors", "config.json", "encoder.json", "encoder.safetensors", "metrics.jsonl",
     ]  # fmt: skip
     said = decode_json((artifact.folder / "config.json").read_bytes())
-    assert said == {name: v for name, v in config_values(config).items() if name not in config.UNSEALED}
+    assert said == PretrainStage(framework).settings(config) == artifact.identity.config
+    assert (said["hidden"], said["dim"], said["lr"]) == (32, 16, resolve(config).lr)
+    assert not said.keys() & {*config.NOT_IN_IDENTITY, "prototypes"}, "no option of another framework"
     encoder, facts = load_encoder(artifact)
     assert encoder(torch.zeros(2, 3, 32, 32)).shape == (2, encoder.num_features) and facts.arch == arch
     assert summary.numbers["steps"] == 15
@@ -91,9 +93,11 @@ def test_generated_views_are_read_only_when_asked_for_and_missing_ones_are_count
 
 
 def test_the_framework_decides_what_is_not_given():
-    resnet, vit = PretrainConfig(framework="simsiam"), PretrainConfig(arch="vit_pico_patch8", lr=1e-3)
-    assert (resnet.policy, resnet.optimiser, resnet.lr, resnet.hidden) == ("simsiam", "sgd", 0.05, 512)
-    assert (vit.policy, vit.optimiser, vit.lr, vit.tau) == ("moco_v3_vit", "adamw", 1e-3, 0.2)
+    given = PretrainConfig(arch="vit_pico_patch8", lr=1e-3)
+    resnet, vit = resolve(PretrainConfig(framework="simsiam")), resolve(given)
+    assert (resnet.policy, resnet.optimiser, resnet.lr, resnet.own["hidden"]) == ("simsiam", "sgd", 0.05, 512)
+    assert (vit.policy, vit.optimiser, vit.lr, vit.own["tau"]) == ("moco_v3_vit", "adamw", 1e-3, 0.2)
+    assert (given.policy, given.optimiser, given.tau) == (None, None, None), "the options stay as they were given"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +113,11 @@ def test_the_framework_decides_what_is_not_given():
 def test_an_impossible_config_is_refused_at_once(options, message):
     with pytest.raises(ConfigError, match=message):
         PretrainConfig(**options)
+
+
+def test_the_old_name_of_init_is_refused_with_the_new_one():
+    with pytest.raises(ConfigError, match="option '--start' is now '--init'"):
+        make_config(PretrainConfig, {"start": "timm"}, "x")
 
 
 def test_what_does_not_fit_the_data_is_refused_before_any_work(dataset):

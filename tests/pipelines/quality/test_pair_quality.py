@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
-import quality_twins as twin
+import reference_quality as reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viewkit.pipelines.quality.quality import pair_quality
-from viewkit.pipelines.quality.soft_masks import soft_masks, split_features
-from viewkit.pipelines.vs2fi.pairs import pair_index
+from viewkit.pipelines.pairs.order import pair_index
+from viewkit.pipelines.quality.pair_quality import pair_quality, soft_masks, split_features
 
 
 def draw(seed, views=4, side=3, width=5):
@@ -27,7 +26,7 @@ def test_quality_is_that_of_the_papers_loops():
     maps, direction = draw(0)
     ours = quality_of(maps, direction)
     for (first, second), q in zip(pair_index(4), ours.tolist(), strict=True):
-        theirs = twin.quality(maps[first].tolist(), maps[second].tolist(), direction.tolist())
+        theirs = reference.quality(maps[first].tolist(), maps[second].tolist(), direction.tolist())
         assert q == pytest.approx(theirs, abs=1e-12)
     assert ours.std() > 0.01, "the pairs differ"
 

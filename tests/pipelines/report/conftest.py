@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from vs2fi_world import pictures, write_column
 
-from viewkit.pipelines.config import config_values
-from viewkit.pipelines.pretrain.config import PretrainConfig
+from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.views.recipe import column, neutral_recipes
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.histogram import CELLS
@@ -116,7 +115,7 @@ def make_run(dataset, name, **options):
         "metrics.jsonl": b"".join(json.dumps(line).encode() + b"\n" for line in lines),
         "config.json": b"{}",
     }
-    config = config_values(PretrainConfig(**options))
+    config = resolve(PretrainConfig(**options)).values()
     write_artifact(dataset, f"runs/{name}", "pretrain", config, files, logs=("metrics.jsonl",))
 
 

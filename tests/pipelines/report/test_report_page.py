@@ -7,18 +7,19 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from viewkit.pipelines.config import config_values
-from viewkit.pipelines.execution import Execution
-from viewkit.pipelines.pretrain.config import PretrainConfig
+from viewkit.cli.commands import PIPELINE
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.pairs.order import pair_index
+from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.report.accuracy import accuracy_tables, percent
 from viewkit.pipelines.report.config import ReportConfig
+from viewkit.pipelines.report.inventory import command_of
 from viewkit.pipelines.report.page import toml
 from viewkit.pipelines.report.pictures import BYTES_PER_PIXEL, picture
 from viewkit.pipelines.report.runs import hard_view_table, is_random, method_of
 from viewkit.pipelines.report.stage import ReportStage
-from viewkit.pipelines.runner import run_stage
 from viewkit.pipelines.views.recipe import neutral_recipes
-from viewkit.pipelines.views.select import pairs_of
 from viewkit.shards.codecs import encode_json, encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
@@ -227,7 +228,7 @@ def test_a_run_that_logged_its_views_gets_a_table_of_what_made_pairs_hard(images
     recipes = np.repeat(neutral_recipes(40, 32)[:, None], 4, axis=1)
     iou = rng.uniform(0, 1, (40, pairs)).astype(np.float32)
     log = io.BytesIO()
-    chosen = pairs_of(4)[iou.argmin(axis=1)]
+    chosen = pair_index(4)[iou.argmin(axis=1)]
     arrays = {"recipes": recipes, "sizes_px": np.full((40, 4, 2), 32), "views": chosen, "losses": -iou, "iou": iou}
     np.savez_compressed(log, step=np.array(0), fields=np.array(["x"]), **arrays)
     folder = images_only.path / "runs" / "hard"
@@ -241,7 +242,7 @@ def test_a_run_that_logged_its_views_gets_a_table_of_what_made_pairs_hard(images
 
 
 def test_the_method_names_everything_that_makes_pairs_and_random_is_nothing_else():
-    plain = config_values(PretrainConfig(framework="moco_v2"))
+    plain = resolve(PretrainConfig(framework="moco_v2")).values()
     assert is_random(plain) and method_of(plain) == "moco_v2, random"
     for options, words in (
         ({"select": "hard"}, "moco_v2, hard, of 4 views"),
@@ -250,7 +251,7 @@ def test_the_method_names_everything_that_makes_pairs_and_random_is_nothing_else
         ({"joint_area": 0.0}, "moco_v2, random, joint crops 0"),
         ({"views_per_side": 2, "multi_view": "dsf"}, "moco_v2, random, dsf of 2 + 2 views"),
     ):
-        config = config_values(PretrainConfig(framework="moco_v2", **options))
+        config = resolve(PretrainConfig(framework="moco_v2", **options)).values()
         assert method_of(config) == words and not is_random(config)
 
 
@@ -259,3 +260,15 @@ def test_pairs_of_other_images_are_named_and_not_shown(tmp_path, build):
     build.make_pairs(dataset, inputs={"images": "0" * 64})
     with pytest.raises(DataError, match=r"pairs: it was made from another 'images'.*rerun 'viewkit score'"):
         run_stage(ReportStage(), SMALL, dataset, CPU)
+
+
+def test_every_command_on_the_page_exists(html):
+    """`command_of` gives, for every stage, the command that runs it; the page tells how to take the other sign."""
+    commands = {spec.name: {step.stage_class().name for step in spec.steps} for spec in PIPELINE}
+    for stages in commands.values():
+        for stage in stages:
+            said = command_of(stage, stage).split()
+            assert said[0] == "viewkit" and stage in commands[said[1]], f"{stage}: {' '.join(said)}"
+    assert command_of("pack", "images") == "viewkit pack SOURCE DATASET"
+    assert command_of("evaluate", "runs/my run/eval") == "viewkit evaluate DATASET/runs/'my run' TEST_DATASET"
+    assert "viewkit generate DATASET --sign +</code>" in html

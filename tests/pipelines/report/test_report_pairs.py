@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from viewkit.pipelines.engine.seeds import smallest
+from viewkit.pipelines.pairs.column import read_pairs
 from viewkit.pipelines.report.pairs import make_galleries, pick_pairs
-from viewkit.pipelines.seeds import smallest
-from viewkit.pipelines.vs2fi.stored_pairs import read_pairs
 from viewkit.shards.errors import DataError
 
 ALL = np.ones((3, 1, 2), dtype=bool)

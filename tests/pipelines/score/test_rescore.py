@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from vs2fi_world import make_estimator, make_images
 
-from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.models.estimator import Estimator
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.pairs.column import LEVEL
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.rescore import RescoreConfig, RescoreStage, similarities
 from viewkit.pipelines.score.stage import ScoreStage
-from viewkit.pipelines.vs2fi.scores import LEVEL
 from viewkit.shards.codecs import decode_npy
 from viewkit.shards.errors import ConfigError, DataError, MissingError, RefusedError
 from viewkit.shards.row import Row
@@ -43,7 +43,7 @@ def test_rescoring_with_the_same_gamma_gives_the_same_bytes_without_an_estimator
 def test_rescoring_with_another_gamma_equals_scoring_with_it(dataset):
     gamma = 0.101
     run_stage(RescoreStage(column="other"), RescoreConfig(gamma=gamma), dataset, ON_CPU)
-    from viewkit.pipelines.stage import Run
+    from viewkit.pipelines.engine.contract import Run
 
     stage, config = ScoreStage(), ScoreConfig(rounds=1, gamma=gamma)
     score = stage.prepare(config, Run(dataset, dataset.path / "elsewhere", "score"))

@@ -10,18 +10,19 @@ import pytest
 import torch
 from vs2fi_world import make_estimator, make_genview, make_images
 
-from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.engine import rejects
+from viewkit.pipelines.engine.contract import Run
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.models.estimator import Estimator
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.pairs.column import SIMILARITIES
 from viewkit.pipelines.score import stage as score_stage
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
-from viewkit.pipelines.stage import Run
-from viewkit.pipelines.vs2fi import candidates
-from viewkit.pipelines.vs2fi.candidates import ROWS_PER_BATCH
-from viewkit.pipelines.vs2fi.scores import SIMILARITIES
+from viewkit.pipelines.vs2fi import embeddings
+from viewkit.pipelines.vs2fi.embeddings import ROWS_PER_BATCH
 from viewkit.shards.codecs import decode_npy
 from viewkit.shards.row import Row
 
@@ -52,7 +53,7 @@ def first_shard(dataset, config, device="cpu"):
 def test_every_image_is_decoded_once_and_every_view_rendered_and_embedded_once(dataset, monkeypatch, source, decoded):
     """3 rounds of 4 views of a shard of 16 rows, of which 2 have no generated image."""
     decodes, rendered, embedded = [], [], []
-    decode, render, embed = candidates.decode_image, candidates.render, Estimator.embed
+    decode, render, embed = rejects.decode_image, embeddings.render, Estimator.embed
 
     def counted_render(images, recipes, index, **options):
         assert all(image.device == torch.device("cpu") for image in images)
@@ -63,8 +64,8 @@ def test_every_image_is_decoded_once_and_every_view_rendered_and_embedded_once(d
         embedded.append(len(views))
         return embed(self, views)
 
-    monkeypatch.setattr(candidates, "decode_image", lambda fields: decodes.append(1) or decode(fields))
-    monkeypatch.setattr(candidates, "render", counted_render)
+    monkeypatch.setattr(rejects, "decode_image", lambda fields: decodes.append(1) or decode(fields))
+    monkeypatch.setattr(embeddings, "render", counted_render)
     monkeypatch.setattr(Estimator, "embed", counted_embed)
     outcomes = first_shard(dataset, ScoreConfig(rounds=3, num_views=4, candidates=source))
     rows = [outcome for outcome in outcomes if isinstance(outcome, Row)]
@@ -81,16 +82,16 @@ def stream(fields, count):
 
 def test_the_images_of_two_batches_are_alive_at_most_however_many_rows_there_are(dataset, monkeypatch):
     alive, most = [0], [0]
-    load = score_stage.load_image
+    decode = score_stage.decode_or_reject
 
-    def watched(fields, device):
-        image = load(fields, device)
+    def watched(key, fields):
+        image = decode(key, fields)
         alive[0] += 1
         most[0] = max(most[0], alive[0])
         weakref.finalize(image, lambda: alive.__setitem__(0, alive[0] - 1))
         return image
 
-    monkeypatch.setattr(score_stage, "load_image", watched)
+    monkeypatch.setattr(score_stage, "decode_or_reject", watched)
     score = prepared(dataset, ScoreConfig(rounds=1, num_views=2))
     fields = dataset.column("images").fields(0)
     assert sum(isinstance(row, Row) for row in score(stream(fields, 6 * ROWS_PER_BATCH))) == 6 * ROWS_PER_BATCH
@@ -106,7 +107,7 @@ import torch
 torch.set_num_threads(1)
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
-from viewkit.pipelines.stage import Run
+from viewkit.pipelines.engine.contract import Run
 from viewkit.shards.codecs import encode_jpeg
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.row import Row

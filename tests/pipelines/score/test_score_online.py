@@ -6,22 +6,22 @@ import json
 import numpy as np
 import pytest
 import torch
-import vs2fi as twin
+import vs2fi as reference
 from PIL import Image
 from vs2fi_world import make_estimator, make_images
 
-from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.engine.seeds import row_ids
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.pairs.random import RandomPairs
+from viewkit.pipelines.pairs.samples import SampleReader
+from viewkit.pipelines.pairs.vs2fi import Vs2fiPairs
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
-from viewkit.pipelines.seeds import row_ids
-from viewkit.pipelines.training.pairs import RandomPairs
-from viewkit.pipelines.training.samples import SampleReader
-from viewkit.pipelines.training.selection import Vs2fiPairs
 from viewkit.pipelines.views.policies import load_policy
-from viewkit.pipelines.views.render import render
+from viewkit.pipelines.views.render.render import render
 from viewkit.pipelines.views.sample import sample_recipes, sample_selection
 from viewkit.shards.row import Row
 
@@ -44,8 +44,8 @@ class Online:
 
     def __init__(self, dataset):
         self.estimator = make_estimator(dataset)
-        self.laws = json.loads(dataset.artifact("histograms").path("histograms.json").read_text())
-        self.curve = twin.posterior(self.laws["positive"], self.laws["negative"], self.laws["prior_positive"])
+        self.specs = json.loads(dataset.artifact("histograms").path("histograms.json").read_text())
+        self.curve = reference.posterior(self.specs["positive"], self.specs["negative"], self.specs["prior_positive"])
         self.policy = load_policy("strengthened").with_side(self.estimator.side_px)
 
     def choose(self, key, png, epoch):
@@ -63,10 +63,10 @@ class Online:
             pipelines="random",
         )[0]
         embedded = [self.embed(pixels, recipe) for recipe in recipes]
-        rated = [self.rate(embedded[i], embedded[j]) for i, j in twin.pairs(NUM_VIEWS)]
-        kept = twin.keep([sc for sc, _ in rated], [al for _, al in rated], K_SC, K_AL)
+        rated = [self.rate(embedded[i], embedded[j]) for i, j in reference.pairs(NUM_VIEWS)]
+        kept = reference.keep([sc for sc, _ in rated], [al for _, al in rated], K_SC, K_AL)
         which, swap, *_ = sample_selection(row_ids([key]), seed=7, stage="pretrain", round=epoch)[0]
-        i, j = twin.pairs(NUM_VIEWS)[kept[int(which * len(kept))]]
+        i, j = reference.pairs(NUM_VIEWS)[kept[int(which * len(kept))]]
         return recipes[[j, i] if swap < 0.5 else [i, j]], len(kept)
 
     def embed(self, pixels, recipe):
@@ -79,15 +79,15 @@ class Online:
 
     def rate(self, one, other):
         """Eq. 2, 6 and 5."""
-        edges = self.laws["similarity_edges"]
-        consistency = twin.semantic_consistency(twin.cosine(one[0], other[0]), edges, self.curve)
+        edges = self.specs["similarity_edges"]
+        consistency = reference.semantic_consistency(reference.cosine(one[0], other[0]), edges, self.curve)
         p = [
-            twin.alignment_score(twin.cosine(a, b), counts, edges, self.laws["tau"])
+            reference.alignment_score(reference.cosine(a, b), counts, edges, self.specs["tau"])
             for a, b, counts, edges in zip(
-                one[1], other[1], self.laws["log_sum"], self.laws["log_sum_edges"], strict=True
+                one[1], other[1], self.specs["log_sum"], self.specs["log_sum_edges"], strict=True
             )
         ]
-        return consistency, twin.alignment_level(p, GAMMA)
+        return consistency, reference.alignment_level(p, GAMMA)
 
 
 def test_the_trainer_chooses_the_pairs_that_an_online_estimator_chooses_round_by_round(dataset):

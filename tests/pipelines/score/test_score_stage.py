@@ -3,24 +3,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import vs2fi as twin
+import vs2fi as reference
 from vs2fi_world import make_estimator, make_genview, make_images
 
-from viewkit.pipelines.execution import Execution
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.models.estimator import Estimator
-from viewkit.pipelines.runner import run_stage
+from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, SIMILARITIES, score_names
+from viewkit.pipelines.pairs.order import pair_index
+from viewkit.pipelines.pairs.samples import load_image
+from viewkit.pipelines.pairs.select import select_vs2fi
 from viewkit.pipelines.score.config import ScoreConfig
-from viewkit.pipelines.score.scorer import Decoded, Scorer
+from viewkit.pipelines.score.scorer import RowImages, Scorer
 from viewkit.pipelines.score.stage import ScoreStage, check_histograms
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import NUM_FIELDS, check_recipes, column
-from viewkit.pipelines.views.render import render
-from viewkit.pipelines.views.select import Candidates, select_pairs
+from viewkit.pipelines.views.render.render import render
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.candidates import ROWS_PER_BATCH, load_image
-from viewkit.pipelines.vs2fi.scores import CONSISTENCY, LEVEL, SIMILARITIES, rescore, score_names
+from viewkit.pipelines.vs2fi.embeddings import ROWS_PER_BATCH
+from viewkit.pipelines.vs2fi.scores import rescore
 from viewkit.shards.codecs import decode_npy
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
 from viewkit.shards.row import Reject, Row
@@ -58,7 +61,7 @@ def scorer_of(dataset, config=CONFIG):
 
 def decoded(dataset, keys):
     images = dataset.column("images")
-    return [Decoded(key, load_image(images.fields(images.place_of[key]), "cpu")) for key in keys]
+    return [RowImages(key, load_image(images.fields(images.place_of[key]), "cpu")) for key in keys]
 
 
 def test_every_row_has_recipes_and_scores_of_the_stated_shapes(dataset):
@@ -75,10 +78,10 @@ def test_every_row_has_recipes_and_scores_of_the_stated_shapes(dataset):
 
 
 def test_scores_equal_the_papers_loops_over_views_rendered_one_by_one(dataset):
-    """Eq. 2, 5 and 6 by the slow twins, from the stored recipes alone."""
+    """Eq. 2, 5 and 6 by the slow reference implementations, from the stored recipes alone."""
     scorer = scorer_of(dataset)
     h, estimator = scorer.histograms, scorer.estimator
-    curve = twin.posterior(h.positive.tolist(), h.negative.tolist(), h.prior_positive)
+    curve = reference.posterior(h.positive.tolist(), h.negative.tolist(), h.prior_positive)
     for key in list(dataset.column("images").keys())[:3]:
         recipes, scores = arrays(dataset, key)
         image = decoded(dataset, [key])[0].original
@@ -87,19 +90,19 @@ def test_scores_equal_the_papers_loops_over_views_rendered_one_by_one(dataset):
                 [image], recipes[round], np.zeros(5, dtype=np.int64), side_px=32, mean=estimator.mean, std=estimator.std
             )
             embedded = [estimator.embed(view[None]) for view in views]
-            for c, (i, j) in enumerate(twin.pairs(5)):
-                s = twin.cosine(embedded[i].top[0].tolist(), embedded[j].top[0].tolist())
+            for c, (i, j) in enumerate(reference.pairs(5)):
+                s = reference.cosine(embedded[i].top[0].tolist(), embedded[j].top[0].tolist())
                 assert abs(scores[round, c, 2] - s) < 1e-5
                 found = scores[round, c].tolist()
                 edges = h.similarity_edges.tolist()
-                assert abs(found[0] - twin.semantic_consistency(found[2], edges, curve)) < 1e-6
+                assert abs(found[0] - reference.semantic_consistency(found[2], edges, curve)) < 1e-6
                 p = []
                 for level in range(6):
-                    s = twin.cosine(embedded[i].exits[0, level].tolist(), embedded[j].exits[0, level].tolist())
+                    s = reference.cosine(embedded[i].exits[0, level].tolist(), embedded[j].exits[0, level].tolist())
                     assert abs(found[3 + level] - s) < 1e-5
-                    law = h.log_sum[level].tolist(), h.log_sum_edges[level].tolist()
-                    p.append(twin.alignment_score(found[3 + level], *law, h.tau))
-                assert found[1] == twin.alignment_level(p, CONFIG.gamma)
+                    spec = h.log_sum[level].tolist(), h.log_sum_edges[level].tolist()
+                    p.append(reference.alignment_score(found[3 + level], *spec, h.tau))
+                assert found[1] == reference.alignment_level(p, CONFIG.gamma)
 
 
 def test_rescoring_the_stored_similarities_gives_the_stored_indicators_to_the_bit(dataset):
@@ -141,7 +144,7 @@ def test_stored_scores_choose_the_pairs_that_an_online_estimator_would_choose(da
     """Alg. 1 online: draw M views, embed them now, filter, choose; against the column written beforehand, by round."""
     keys = list(dataset.column("images").keys())[3:19]
     online = scorer_of(dataset)
-    draws = np.random.default_rng(0).random((len(keys), 4))
+    u = np.random.default_rng(0).random(len(keys))
     for round in range(2):
         chosen = []
         for batch in (keys[:1], keys[1:]):  # an online batch is never the one that the column was scored in
@@ -150,27 +153,19 @@ def test_stored_scores_choose_the_pairs_that_an_online_estimator_would_choose(da
             for row, key in enumerate(batch):
                 np.testing.assert_array_equal(recipes[row], arrays(dataset, key)[0][round])
             chosen += zip(consistency, level, strict=True)
-        live = Candidates(
-            num_views=5,
-            consistency=np.stack([each[0] for each in chosen]),
-            levels=np.stack([each[1] for each in chosen]),
-            k_sc=0.99,
-            k_al=7,
-        )
+        live = np.stack([each[0] for each in chosen]), np.stack([each[1] for each in chosen])
         stored = np.stack([arrays(dataset, key)[1][round] for key in keys])
-        offline = Candidates(
-            num_views=5, consistency=stored[..., CONSISTENCY], levels=stored[..., LEVEL], k_sc=0.99, k_al=7
-        )
-        ours, theirs = (select_pairs("vs2fi", each, draws) for each in (offline, live))
+        offline = stored[..., CONSISTENCY], stored[..., LEVEL]
+        ours, theirs = (pair_index(5)[select_vs2fi(*each, 0.99, 7, u)] for each in (offline, live))
         np.testing.assert_array_equal(ours, theirs)
         for row, pair in enumerate(theirs):
-            kept = twin.keep(*(part.tolist() for part in chosen[row]), 0.99, 7)
-            assert tuple(sorted(pair.tolist())) in [twin.pairs(5)[c] for c in kept]
+            kept = reference.keep(*(part.tolist() for part in chosen[row]), 0.99, 7)
+            assert tuple(sorted(pair.tolist())) in [reference.pairs(5)[c] for c in kept]
 
 
 def run_with(dataset, config, monkeypatch=None):
     """Outcomes of the stage over the first shard."""
-    from viewkit.pipelines.stage import Run
+    from viewkit.pipelines.engine.contract import Run
 
     stage = ScoreStage()
     score = stage.prepare(config, Run(dataset, dataset.path / "elsewhere", stage.name))
@@ -196,7 +191,7 @@ def test_generated_candidates_are_cut_from_the_generated_image_alone(generated):
     recipes = decode_npy(outcomes[0].fields["recipes.npy"])
     assert np.all(recipes[..., column("source")] == 1)
     images, genview = generated.column("images"), generated.column("genview")
-    swapped = Decoded("row0000", load_image(genview.fields(genview.place_of["row0000"]), "cpu"))
+    swapped = RowImages("row0000", load_image(genview.fields(genview.place_of["row0000"]), "cpu"))
     _, scores = scorer_of(generated, ScoreConfig(rounds=1)).score([swapped])
     np.testing.assert_array_equal(decode_npy(outcomes[0].fields["scores.npy"]), scores[0])
     assert images.num_rows == 40
@@ -225,17 +220,17 @@ def test_nan_similarities_and_undecodable_images_are_rejects_and_leave_the_other
 
     monkeypatch.setattr(Estimator, "embed", broken)
     outcomes = run_with(dataset, CONFIG)
-    assert isinstance(outcomes[1], Reject) and outcomes[1].reason == "nan_similarity"
+    assert isinstance(outcomes[1], Reject) and outcomes[1].reason == "non_finite"
     assert [outcome.key for outcome in outcomes] == [row.key for row in good]
     assert outcomes[2] == good[2]
     monkeypatch.undo()
     stage = ScoreStage()
     rows = list(stage.sources(CONFIG, dataset).rows(0))
     rows[3] = Row(rows[3].key, {"png": rows[3].fields["png"][:-40]})
-    from viewkit.pipelines.stage import Run
+    from viewkit.pipelines.engine.contract import Run
 
     found = list(stage.prepare(CONFIG, Run(dataset, dataset.path / "elsewhere", "score"))(iter(rows)))
-    assert isinstance(found[3], Reject) and found[3].reason == "undecodable_image"
+    assert isinstance(found[3], Reject) and found[3].reason == "undecodable"
     assert found[:3] + found[4:] == good[:3] + good[4:]
 
 

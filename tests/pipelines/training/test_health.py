@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from viewkit.pipelines.training.health import feature_std, rank_me
+from viewkit.pipelines.training.monitoring import feature_std, rank_me
 
 
 def test_the_rank_of_orthogonal_rows_is_their_number_and_of_equal_rows_one():

@@ -4,14 +4,15 @@ import pytest
 import torch
 from torch import nn
 
+from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.losses.info_nce import symmetric_info_nce
-from viewkit.pipelines.stage import Run
+from viewkit.pipelines.pairs.source import ViewBatch
 from viewkit.pipelines.training import loop
 from viewkit.pipelines.training.framework import Framework, Outputs
-from viewkit.pipelines.training.loop import CHECKPOINT, METRICS, Schedule, Watching, Window, train
-from viewkit.pipelines.training.metrics import MetricsLog, read_metrics
+from viewkit.pipelines.training.loop import CHECKPOINT, METRICS, Window, train
+from viewkit.pipelines.training.monitoring import MetricsLog, Monitoring, read_metrics
 from viewkit.pipelines.training.optimisers import create_optimiser
-from viewkit.pipelines.training.pairs import ViewBatch
+from viewkit.pipelines.training.schedules import Schedule
 from viewkit.pipelines.training.step import Stepper
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, RefusedError
@@ -62,7 +63,7 @@ def train_toy(folder, spoil=None, steps=40, owner=None, precision="fp32", **opti
     run = Run(dataset=Dataset(folder), folder=folder, stage="pretrain")
     schedule = Schedule(steps=steps, warmup_steps=5, peak_lr=0.05, precision=precision)
     optimiser = create_optimiser("adamw", toy.groups(0.1))
-    last = train(toy, optimiser, Batches(), schedule, run, owner or {"name": "toy"}, watching=Watching(**options))
+    last = train(toy, optimiser, Batches(), schedule, run, owner or {"name": "toy"}, monitoring=Monitoring(**options))
     return toy, last
 
 

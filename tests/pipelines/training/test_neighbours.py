@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from viewkit.pipelines.training import neighbours
+from viewkit.pipelines.training.knn import knn_predict
 from viewkit.pipelines.training.neighbours import vote
-from viewkit.pipelines.training.probes import knn_predict
 
 
 def drawn(m=60, n=40, d=8, c=5, seed=0):

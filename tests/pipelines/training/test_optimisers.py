@@ -1,7 +1,7 @@
 import torch
 
 from viewkit.pipelines.models.backbones import create_backbone
-from viewkit.pipelines.pretrain.config import PretrainConfig
+from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.training.optimisers import create_optimiser, decay_all, parameter_groups, set_rates
 
 
@@ -101,5 +101,5 @@ def test_all_weights_decay_where_the_released_code_tells_none_apart():
     optimiser = create_optimiser("adamw", groups)
     set_rates(optimiser, rate=0.1, peak=0.1, weight_decay=0.3)
     assert optimiser.param_groups[0]["weight_decay"] == 0.3
-    assert PretrainConfig(framework="simsiam", arch="resnet18_cifar").decay_all
-    assert not PretrainConfig(framework="byol", arch="resnet18_cifar").decay_all
+    assert resolve(PretrainConfig(framework="simsiam", arch="resnet18_cifar")).decay_all
+    assert not resolve(PretrainConfig(framework="byol", arch="resnet18_cifar")).decay_all

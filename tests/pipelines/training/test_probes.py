@@ -2,7 +2,7 @@ import math
 
 import torch
 
-from viewkit.pipelines.training.probes import knn_predict, top1
+from viewkit.pipelines.training.knn import knn_predict, top1
 
 
 def test_the_votes_of_near_neighbours_weigh_more():

@@ -2,8 +2,7 @@ import math
 
 import pytest
 
-from viewkit.pipelines.training.duration import check_duration, count_steps
-from viewkit.pipelines.training.schedules import cosine_momentum, warmup_cosine
+from viewkit.pipelines.training.schedules import check_duration, cosine_momentum, count_steps, warmup_cosine
 from viewkit.shards.errors import ConfigError
 
 

@@ -12,7 +12,7 @@ from viewkit.shards.errors import ConfigError
 
 
 def fresh():
-    network = EstimatorNetwork("vit_pico_patch8", 32, start="moco_v3", hidden=32, dim=16, seed=1)
+    network = EstimatorNetwork("vit_pico_patch8", 32, init="moco_v3", hidden=32, dim=16, seed=1)
     return ExitMoCoV3(network, hidden=32, dim=16, tau=0.2, momentum=0.9, steps=10, seed=1).train()
 
 

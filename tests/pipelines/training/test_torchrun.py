@@ -13,9 +13,9 @@ from killed_training import losses
 from safetensors.torch import load_file
 from tiny_chain import CPU, photographs
 
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.stage import PackStage
-from viewkit.pipelines.runner import run_stage
 from viewkit.shards.dataset import Dataset
 
 OPTIONS = [
@@ -62,8 +62,8 @@ def test_two_processes_train_as_one_does(tmp_path):
     subprocess.run(launched, env=ENVIRONMENT, check=True, capture_output=True)
     for (step, ours), (same, theirs) in zip(losses(two), losses(one), strict=True):
         assert step == same and ours == pytest.approx(theirs, rel=2e-3)
-    identity, twin = ((each / "estimator" / "artifact.json").read_bytes() for each in (two, one))
-    assert identity == twin
+    identity, other = ((each / "estimator" / "artifact.json").read_bytes() for each in (two, one))
+    assert identity == other
     weights, plain = (load_file(each / "estimator" / "estimator.safetensors") for each in (two, one))
     assert weights.keys() == plain.keys()
     facts = json.loads((two / "estimator" / "estimator.json").read_bytes())

@@ -52,7 +52,7 @@ def test_both_means_and_the_mean_log_ratio(beta: float, expected: float) -> None
 
 
 @pytest.mark.parametrize("beta", [-100.0, -2.0, -0.3, 0.0, 1e-6, 1.0, 5.0, 100.0])
-def test_the_log_ratio_follows_its_closed_law(beta: float) -> None:
+def test_the_log_ratio_follows_its_closed_form(beta: float) -> None:
     s_b = math.log(5)
     y = np.sort(log_ratio(np.random.default_rng(2).random(20_000), beta, np.full(20_000, s_b)))
     assert kolmogorov(y, np.array([log_ratio_cdf(value, beta, s_b) for value in y])) < 2.2
@@ -60,29 +60,29 @@ def test_the_log_ratio_follows_its_closed_law(beta: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beta", BETAS)
-def test_a_million_log_ratios_follow_their_closed_law(beta: float) -> None:
+def test_a_million_log_ratios_follow_their_closed_form(beta: float) -> None:
     s_b = math.log(5)
     y = np.sort(log_ratio(np.random.default_rng(3).random(1_000_000), beta, np.full(1_000_000, s_b)))
     assert kolmogorov(y, np.array([log_ratio_cdf(value, beta, s_b) for value in y])) < 2.2
 
 
 @pytest.mark.parametrize("beta", [-1.5, 0.0, 1.5])
-def test_areas_have_the_law_of_the_algorithm_as_printed(beta: float) -> None:
+def test_areas_have_the_distribution_of_the_algorithm_as_printed(beta: float) -> None:
     rng = random.Random(0)
-    twin = np.array([joint_crop(rng, beta, *CROP) for _ in range(20_000)])
+    reference = np.array([joint_crop(rng, beta, *CROP) for _ in range(20_000)])
     ours = draw(beta, *CROP, count=20_000)
     for name, function in (
         ("first", lambda p: p[:, 0]),
         ("second", lambda p: p[:, 1]),
         ("sum", lambda p: p.sum(axis=1)),
     ):
-        a, b = np.sort(function(twin)), np.sort(function(ours))
+        a, b = np.sort(function(reference)), np.sort(function(ours))
         merged = np.concatenate([a, b])
         distance = np.abs(np.searchsorted(a, merged, "right") - np.searchsorted(b, merged, "right")).max() / len(a)
         assert distance * math.sqrt(len(a) / 2) < 2.2, name
 
 
-def test_values_stay_inside_at_the_ends_of_the_law() -> None:
+def test_values_stay_inside_at_the_ends_of_the_distribution() -> None:
     ends = np.array([0.0, 1 - 2**-53, 0.5, 2**-53])
     u, v = (part.ravel() for part in np.meshgrid(ends, ends))
     for beta in (-100.0, -1.0, 0.0, 1.0, 100.0):

@@ -20,7 +20,7 @@ def test_erf_agrees_with_the_c_library() -> None:
         assert abs(portable.erf(x) - math.erf(x)) < 4e-15
 
 
-def test_normal_quantile_inverts_the_normal_law() -> None:
+def test_normal_quantile_inverts_the_normal_distribution() -> None:
     q = np.concatenate([np.linspace(-0.4999, 0.4999, 201), [1e-12, 0.4999999]])
     expected = np.array([NormalDist().inv_cdf(value + 0.5) for value in q])
     assert np.allclose(portable.normal_quantile(q), expected, rtol=1e-9, atol=1e-15)

@@ -1,14 +1,15 @@
 import hashlib
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from viewkit.pipelines.seeds import domain, row_ids
+from viewkit.pipelines.engine.seeds import domain, row_ids
 from viewkit.pipelines.views.boxes import overlap
 from viewkit.pipelines.views.policies import POLICIES, load_policy
-from viewkit.pipelines.views.policy import IouCeiling, JointLaw
+from viewkit.pipelines.views.policy import IouCeiling, JointSpec
 from viewkit.pipelines.views.recipe import BOX, NO_SOLARIZE, check_recipes, column
 from viewkit.pipelines.views.sample import sample_recipes, sample_selection
 from viewkit.shards.errors import ConfigError, DataError
@@ -16,15 +17,17 @@ from viewkit.shards.errors import ConfigError, DataError
 KEYS = [f"n{number:05d}" for number in range(4000)]
 OTHER_PROCESS = """
 import hashlib, numpy as np
-from viewkit.pipelines.seeds import row_ids
+from dataclasses import replace
+from viewkit.pipelines.engine.seeds import row_ids
 from viewkit.pipelines.views.policies import POLICIES
-from viewkit.pipelines.views.policy import JointLaw
+from viewkit.pipelines.views.policy import JointSpec
 from viewkit.pipelines.views.sample import sample_recipes
 ids = row_ids([f"n{i:05d}" for i in range(200)])
 sizes = np.tile(np.array([[375, 500]]), (200, 1))
 sums = hashlib.sha256()
 for name in sorted(POLICIES):
-    policy = POLICIES[name].with_joint(JointLaw(beta=-1.0)).with_centre(0.6)
+    policy = POLICIES[name].with_joint(JointSpec(beta=-1.0))
+    policy = replace(policy, views=tuple(replace(spec, centre=0.6) for spec in policy.views))
     sums.update(sample_recipes(policy, ids, sizes, seed=3, stage="score", round=2).tobytes())
 print(sums.hexdigest())
 """
@@ -34,6 +37,11 @@ DIGEST = "a6f901122b21ee6f9b296767766ea9d0277b495df41e442e4b661f8f7968fc36"
 def draw(policy, count=4000, size=(375, 500), **options):
     sizes = np.tile(np.array([size]), (count, 1))
     return sample_recipes(policy, row_ids(KEYS[:count]), sizes, seed=0, stage="test", **options)
+
+
+def suppressed(policy, centre):
+    """With Beta(centre, centre) positions in every view."""
+    return replace(policy, views=tuple(replace(spec, centre=centre) for spec in policy.views))
 
 
 def of(recipes, name):
@@ -63,7 +71,7 @@ def test_numbers_are_those_of_numpys_generator():
 
 
 def test_a_recipe_depends_on_its_own_row_alone():
-    policy = load_policy("dino").with_joint(JointLaw()).with_iou(IouCeiling()).with_centre(0.5)
+    policy = suppressed(replace(load_policy("dino"), joint=(JointSpec(),), iou=IouCeiling()), 0.5)
     whole = draw(policy, 60)
     order = np.random.default_rng(0).permutation(60)
     sizes = np.tile(np.array([[375, 500]]), (60, 1))
@@ -89,7 +97,7 @@ def test_another_process_draws_the_same_bytes_as_ever():
     assert done.stdout.strip() == DIGEST
 
 
-def test_coins_fall_as_often_as_the_law_says():
+def test_coins_fall_as_often_as_the_specification_says():
     recipes = draw(load_policy("byol"))
     count = len(recipes)
     for view, blur, solar in ((0, 1.0, 0.0), (1, 0.1, 0.2)):
@@ -102,15 +110,15 @@ def test_coins_fall_as_often_as_the_law_says():
         assert np.bincount(of(one, "order").astype(int), minlength=24).min() > count / 24 * 0.6
 
 
-def test_alternate_takes_laws_in_turn_and_random_draws_them():
+def test_alternate_takes_specifications_in_turn_and_random_samples_them():
     policy = load_policy("moco_v3")
-    assert (of(draw(policy, 10, num_views=5), "law") == [0, 1, 0, 1, 0]).all()
-    laws = of(draw(policy, num_views=4, pipelines="random"), "law")
-    assert within(laws.mean(), 0.5, laws.size)
+    assert (of(draw(policy, 10, num_views=5), "spec") == [0, 1, 0, 1, 0]).all()
+    specs = of(draw(policy, num_views=4, pipelines="random"), "spec")
+    assert within(specs.mean(), 0.5, specs.size)
 
 
 @pytest.mark.parametrize("size", [(375, 500), (200, 600), (500, 500)])
-def test_areas_are_uniform_and_ratios_have_the_law_on_any_shape(size):
+def test_areas_are_uniform_and_ratios_have_their_distribution_on_any_shape(size):
     recipes = draw(load_policy("moco_v2"), size=size)
     area = np.sort((of(recipes, "height") * of(recipes, "width")).ravel().astype(np.float64))
     place = (area - 0.2) / 0.8
@@ -121,14 +129,14 @@ def test_areas_are_uniform_and_ratios_have_the_law_on_any_shape(size):
 
 
 @pytest.mark.parametrize("size", [(375, 500), (200, 600)])
-def test_joint_crop_keeps_its_law_on_any_shape(size):
-    pairs = draw(load_policy("moco_v2").with_joint(JointLaw()), size=size)
+def test_joint_crop_keeps_its_distribution_on_any_shape(size):
+    pairs = draw(load_policy("moco_v2").with_joint(JointSpec()), size=size)
     area = of(pairs, "height") * of(pairs, "width")
     assert within((area.max(axis=1) / area.min(axis=1) > 2).mean(), 0.56932, len(area))
 
 
 def test_joint_blur_keeps_each_views_own_coin():
-    pairs = draw(load_policy("moco_v2").with_joint(JointLaw(parameter="sigma")))
+    pairs = draw(load_policy("moco_v2").with_joint(JointSpec(parameter="sigma")))
     sigma = of(pairs, "sigma")
     both = (sigma > 0).all(axis=1)
     assert within(both.mean(), 0.25, len(both))
@@ -138,41 +146,41 @@ def test_joint_blur_keeps_each_views_own_coin():
 
 def test_joint_colour_draws_both_factors_together():
     for name in ("brightness", "contrast"):
-        pairs = draw(load_policy("moco_v2").with_joint(JointLaw(parameter=name)))
+        pairs = draw(load_policy("moco_v2").with_joint(JointSpec(parameter=name)))
         factor = of(pairs, name)
         both = (factor != 1).all(axis=1)
         ratio = factor[both].max(axis=1) / factor[both].min(axis=1)
         assert within((ratio > 2).mean(), 0.18193, both.sum())
 
 
-def test_a_mix_uses_one_joint_law_a_pair():
-    laws = (JointLaw(probability=0.5), JointLaw(parameter="sigma", probability=0.5))
+def test_a_mix_uses_one_joint_distribution_per_pair():
+    specs = (JointSpec(probability=0.5), JointSpec(parameter="sigma", probability=0.5))
     byol = load_policy("byol")
-    always = byol.with_joint(*laws)
+    always = byol.with_joint(*specs)
     independent = draw(byol)
     mixed = draw(always)
     moved_area = (of(mixed, "height") != of(independent, "height")).any(axis=1)
     moved_sigma = (of(mixed, "sigma") != of(independent, "sigma")).any(axis=1)
     assert not (moved_area & moved_sigma).any()
     assert within(moved_area.mean(), 0.5, len(mixed))
-    every = draw(byol.with_joint(*laws, mix="all"))
+    every = draw(byol.with_joint(*specs, mix="all"))
     both = (of(every, "height") != of(independent, "height")).any(axis=1)
     both &= (of(every, "sigma") != of(independent, "sigma")).any(axis=1)
     assert within(both.mean(), 0.25, len(every))
 
 
-def test_joint_laws_can_cover_the_global_or_the_local_views():
+def test_joint_distributions_can_cover_the_global_or_the_local_views():
     dino = load_policy("dino")
     plain = draw(dino, 300)
-    for laws, moved in (((0, 1), slice(0, 2)), (tuple(range(2, 10)), slice(2, 10))):
-        joint = draw(dino.with_joint(JointLaw(laws=laws)), 300)
+    for specs, moved in (((0, 1), slice(0, 2)), (tuple(range(2, 10)), slice(2, 10))):
+        joint = draw(dino.with_joint(JointSpec(specs=specs)), 300)
         areas = [of(recipes, "height") * of(recipes, "width") for recipes in (joint, plain)]
         changed = (np.abs(areas[0] - areas[1]) > 1e-6).mean(axis=0)
         assert changed[moved].min() > 0.99 and np.delete(changed, np.r_[moved]).max() == 0
 
 
 def test_centre_suppressed_positions_follow_beta():
-    recipes = draw(load_policy("moco_v2").with_centre(0.6), size=(400, 400))
+    recipes = draw(suppressed(load_policy("moco_v2"), 0.6), size=(400, 400))
     free = 1 - of(recipes, "height")
     position = (of(recipes, "top") / np.maximum(free, 1e-6))[free > 0.05]
     assert abs(position.mean() - 0.5) < 0.02
@@ -189,7 +197,7 @@ def test_crops_are_centred_in_the_foreground():
 
 
 def test_the_iou_ceiling_holds_and_follows_its_schedule():
-    policy = load_policy("moco_v2").with_iou(IouCeiling(start=0.3, end=0.6))
+    policy = replace(load_policy("moco_v2"), iou=IouCeiling(start=0.3, end=0.6))
     most = []
     for round in range(3):
         boxes = draw(policy, 800, round=round, rounds=3)[..., BOX].astype(np.float64)
@@ -198,7 +206,7 @@ def test_the_iou_ceiling_holds_and_follows_its_schedule():
 
 
 def test_an_alternating_ceiling_bounds_every_row_in_every_other_round():
-    policy = load_policy("moco_v2").with_iou(IouCeiling(start=0.2, end=0.2, alternating=True))
+    policy = replace(load_policy("moco_v2"), iou=IouCeiling(start=0.2, end=0.2, alternating=True))
     plain = load_policy("moco_v2")
     for round in range(2):
         bounded = draw(policy, 1000, round=round)[..., BOX].astype(np.float64)
@@ -212,7 +220,7 @@ def test_an_impossible_ceiling_gives_the_least_overlap_of_all_tries():
     policy = load_policy("moco_v2")
     least = []
     for tries in (1, 4, 32):
-        boxes = draw(policy.with_iou(IouCeiling(start=0, end=0, tries=tries)), 200)[..., BOX]
+        boxes = draw(replace(policy, iou=IouCeiling(start=0.0, end=0.0, tries=tries)), 200)[..., BOX]
         least.append(overlap(boxes[:, 0], boxes[:, 1]).mean())
     assert least[0] > least[1] > least[2]
 

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import torch
-import vs2fi as twin
+import vs2fi as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,7 @@ from viewkit.pipelines.vs2fi.histogram import bin_cells, bin_edges, centres, cou
 TAU = 0.2
 
 
-def law(seed=0, exits=3, bins=20, negatives=63):
+def spec(seed=0, exits=3, bins=20, negatives=63):
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 50, (exits, bins))
     edges = np.stack([log_sum_edges(np.linspace(-0.3, 0.4 + 0.1 * e, bins + 1), negatives, TAU) for e in range(exits)])
@@ -21,18 +21,19 @@ def law(seed=0, exits=3, bins=20, negatives=63):
 
 
 def test_score_equals_the_papers_expectation_over_the_bins():
-    counts, edges = law()
+    counts, edges = spec()
     s = np.random.default_rng(1).uniform(-1, 1, (40, 3))
     found = alignment_score(s, counts, centres(edges), TAU)
     slow = [
-        [twin.alignment_score(s[n, e], counts[e].tolist(), edges[e].tolist(), TAU) for e in range(3)] for n in range(40)
+        [reference.alignment_score(s[n, e], counts[e].tolist(), edges[e].tolist(), TAU) for e in range(3)]
+        for n in range(40)
     ]
     np.testing.assert_allclose(found, slow, atol=1e-6)
     assert np.all((found > 0) & (found < 1))
 
 
 def test_score_rises_with_similarity_so_more_alike_views_never_have_a_higher_level():
-    counts, edges = law()
+    counts, edges = spec()
     s = np.linspace(-1, 1, 200)[:, None].repeat(3, axis=1)
     score = alignment_score(s, counts, centres(edges), TAU)
     assert np.all(np.diff(score, axis=0) > 0)
@@ -51,7 +52,7 @@ def test_a_similarity_equal_to_every_negative_gives_chance():
 @given(st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=1, max_size=8), st.floats(0, 0.999))
 def test_level_equals_the_papers_minimum_and_lies_in_1_to_L_plus_1(scores, gamma):
     found = alignment_level(np.array(scores), gamma)
-    assert found.tolist() == [twin.alignment_level(row, gamma) for row in scores]
+    assert found.tolist() == [reference.alignment_level(row, gamma) for row in scores]
     assert np.all((found >= 1) & (found <= 5))
 
 
@@ -77,7 +78,7 @@ def test_soft_mean_is_the_log_of_the_sum_of_the_paper():
     other = ~torch.eye(6, dtype=torch.bool)
     found = log_sum_edges(soft_mean(z @ z.T, other, TAU).numpy(), 5, TAU)
     rows = z.tolist()
-    slow = [twin.log_sum(rows[i], [rows[j] for j in range(6) if j != i], TAU) for i in range(6)]
+    slow = [reference.log_sum(rows[i], [rows[j] for j in range(6) if j != i], TAU) for i in range(6)]
     np.testing.assert_allclose(found, slow, atol=1e-9)
 
 
@@ -94,17 +95,17 @@ def test_a_groups_counts_equal_plain_loops():
     n, v, e = 7, 3, 2
     top, exits = unit(n, v, 8, seed=1), unit(n, v, e, 6, seed=2)
     positive, negative, sums = count_group(top, exits, TAU)
-    pos = [twin.cosine(top[k, i].tolist(), top[k, j].tolist()) for k in range(n) for i, j in twin.pairs(v)]
+    pos = [reference.cosine(top[k, i].tolist(), top[k, j].tolist()) for k in range(n) for i, j in reference.pairs(v)]
     neg = [
-        twin.cosine(top[k, i].tolist(), top[m, j].tolist())
-        for i, j in twin.pairs(v) for k in range(n) for m in range(n) if k != m
+        reference.cosine(top[k, i].tolist(), top[m, j].tolist())
+        for i, j in reference.pairs(v) for k in range(n) for m in range(n) if k != m
     ]  # fmt: skip
     assert_counts_agree(positive, pos)
     assert_counts_agree(negative, neg)
     for level in range(e):
         z = exits[:, :, level].tolist()
         logs = [
-            twin.log_sum(z[k][i], [z[m][j] for m in range(n) if m != k], TAU)
+            reference.log_sum(z[k][i], [z[m][j] for m in range(n) if m != k], TAU)
             for i in range(v) for j in range(v) if i != j for k in range(n)
         ]  # fmt: skip
         assert_counts_agree(sums[level], [TAU * (value - math.log(n - 1)) for value in logs])

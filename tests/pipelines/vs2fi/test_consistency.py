@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-import vs2fi as twin
+import vs2fi as reference
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -17,9 +17,9 @@ def test_consistency_equals_the_papers_loop(positive, negative, prior, similarit
     assume(sum(positive) and sum(negative))
     edges = np.linspace(-0.7, 0.9, 21)
     curve = consistency_curve(np.array(positive), np.array(negative), edges, prior)
-    expected = twin.posterior(positive, negative, prior)
+    expected = reference.posterior(positive, negative, prior)
     found = semantic_consistency(np.array(similarity), curve)
-    slow = [twin.semantic_consistency(s, edges.tolist(), expected) for s in similarity]
+    slow = [reference.semantic_consistency(s, edges.tolist(), expected) for s in similarity]
     np.testing.assert_allclose(found, slow, atol=1e-6)
     assert np.all((found >= 0) & (found <= 1))
 
@@ -43,14 +43,14 @@ def test_a_larger_prior_of_positives_never_lowers_consistency():
 
 
 def toy_world():
-    """A symmetric joint law p(x1, x2) of two views over 6 symbols, in whole thousandths."""
+    """A symmetric joint distribution p(x1, x2) of two views over 6 symbols, in whole thousandths."""
     rng = np.random.default_rng(3)
     half = rng.integers(1, 9, (6, 6))
     joint = half + half.T + np.diag(rng.integers(20, 60, 6))
     return joint
 
 
-def laws(joint):
+def specs(joint):
     """Positive pairs and negative pairs (independent views) as exact integer counts, and the PMI."""
     joint = joint.astype(np.int64)
     marginal = joint.sum(axis=1)
@@ -75,7 +75,7 @@ def posterior_of(similarity, positive, negative, bins):
 
 def test_posterior_of_an_optimal_critic_is_the_sigmoid_of_pmi():
     """Prop. 3.1: a critic tau (PMI + log C) has p(pos | S) = p12 / (p12 + p1 p2), whatever its constant."""
-    positive, negative, pmi = laws(toy_world())
+    positive, negative, pmi = specs(toy_world())
     # Ranks of the PMI put every distinct value on the centre of its own bin, so nothing is left to interpolation.
     values, rank = np.unique(pmi.round(12), return_inverse=True)
     bins = len(values)
@@ -93,11 +93,11 @@ def test_posterior_of_an_optimal_critic_is_the_sigmoid_of_pmi():
 @pytest.mark.slow
 def test_posterior_of_a_small_trained_critic_is_near_the_sigmoid_of_pmi():
     """Unit vectors trained by InfoNCE (eq. 1) on the toy world's exact law, with 8 negatives a step."""
-    positive, negative, pmi = laws(toy_world())
+    positive, negative, pmi = specs(toy_world())
     torch.manual_seed(0)
     z = torch.randn(6, 16, requires_grad=True)
     marginal = torch.tensor(positive.sum(axis=1) / positive.sum(), dtype=torch.float32)
-    law = torch.tensor(positive / positive.sum(), dtype=torch.float32)
+    spec = torch.tensor(positive / positive.sum(), dtype=torch.float32)
     optimizer = torch.optim.Adam([z], lr=0.03)
     tau = 0.5
     for step in range(800):
@@ -107,7 +107,7 @@ def test_posterior_of_a_small_trained_critic_is_near_the_sigmoid_of_pmi():
         drawn = torch.multinomial(marginal, 8 * 256, replacement=True).reshape(256, 8)
         # the expectation over positives is taken exactly, over negatives by 256 draws
         sums = logits[:, drawn].exp().sum(-1)  # 6 256
-        loss = (law[:, :, None] * -(logits[:, :, None] - (logits.exp()[:, :, None] + sums[:, None]).log())).sum((0, 1))
+        loss = (spec[:, :, None] * -(logits[:, :, None] - (logits.exp()[:, :, None] + sums[:, None]).log())).sum((0, 1))
         optimizer.zero_grad()
         loss.mean().backward()
         optimizer.step()

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-import vs2fi as twin
+import vs2fi as reference
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ def test_binned_counts_are_exact_on_the_stated_edges(values, bins):
     span = pooled_range(cells, bins)
     edges = bin_edges(span, bins)
     inside = [min(value, 1 - 1 / CELLS) for value in values]  # the last cell also holds 1
-    assert bin_cells(cells, span, bins)[0].tolist() == twin.histogram(inside, edges.tolist())
+    assert bin_cells(cells, span, bins)[0].tolist() == reference.histogram(inside, edges.tolist())
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,1 @@
+"""Frozen encoders by name: images or views in, features and tokens out."""

@@ -1,0 +1,76 @@
+"""How a stage is run: what changes its speed and its safety, never its result."""
+
+import os
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from viewkit.shards.errors import ConfigError
+
+MAX_PART = 20
+"""Characters of ``--part``: Python refuses to read numbers of thousands of digits."""
+MAX_WORKERS = 8
+"""Workers that are started unless more are asked for: each loads its own models."""
+
+RUNNING = "How it runs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Devices:
+    """Options of a fit stage that are no part of its identity."""
+
+    GROUP: ClassVar[str] = RUNNING
+
+    device: Annotated[str, "where models run: auto, cpu, cuda, or a list such as cuda:0,cuda:1"] = "auto"
+
+    def devices(self) -> list[str]:
+        """The devices to use; `ConfigError` when one is asked for that is not there."""
+        if self.device == "cpu":
+            return ["cpu"]
+        import torch
+
+        found = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        if self.device == "auto":
+            return found or ["cpu"]
+        asked = found if self.device == "cuda" else [name.strip() for name in self.device.split(",")]
+        absent = [name for name in asked if name not in [*found, "cpu"]]
+        if absent or not asked:
+            there = ", ".join(["cpu", *found])
+            raise ConfigError(f"--device is {self.device!r}, and this machine has {there}; 'viewkit doctor' says more")
+        return asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution(Devices):
+    """Options of a map stage that are no part of its identity."""
+
+    GROUP: ClassVar[str] = RUNNING
+
+    workers: Annotated[int | None, "processes; default: one per device, on a CPU one per core (at most 8)"] = None
+    part: Annotated[str, "work on part I of N only, as I/N counted from 0, e.g. from a Slurm array"] = "0/1"
+    max_rejects: Annotated[float, "share of rejected rows above which the stage fails"] = 0.01
+
+    def __post_init__(self) -> None:
+        most = 8 * cores()
+        if self.workers is not None and not 1 <= self.workers <= most:
+            raise ConfigError(f"--workers is {self.workers}; it must lie in 1 ... {most}, eight per core")
+        if not 0 <= self.max_rejects <= 1:
+            raise ConfigError(f"--max-rejects is {self.max_rejects}; it is a share, from 0 to 1")
+        self.part_of()
+
+    def part_of(self) -> tuple[int, int]:
+        """(i, n) of ``--part i/n``."""
+        index, slash, count = self.part.partition("/")
+        numbers = bool(slash) and index.isdecimal() and count.isdecimal() and len(self.part) <= MAX_PART
+        if not (numbers and int(index) < int(count)):
+            raise ConfigError(f"--part is {self.part[:MAX_PART]!r}; it must be I/N with 0 <= I < N, e.g. 0/4")
+        return int(index), int(count)
+
+    def num_workers(self, shards: int, devices: list[str]) -> int:
+        """How many processes for `shards` shards."""
+        default = min(cores(), MAX_WORKERS) if devices == ["cpu"] else len(devices)
+        return max(1, min(self.workers or default, shards))
+
+
+def cores() -> int:
+    """Processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,117 @@
+"""Runs a fit stage: once, or not at all when its artifact is complete."""
+
+import shutil
+from contextlib import ExitStack, suppress
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from viewkit.pipelines.engine.contract import FitStage, Progress, Silent
+from viewkit.pipelines.engine.execution import Devices
+from viewkit.pipelines.engine.folder import OWN_PART, claim, identity_of, remove_parts, run_of
+from viewkit.pipelines.engine.summary import Summary
+from viewkit.shards.artifact import IDENTITY, RECEIPT, Artifact, finish_artifact
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import RefusedError, ViewkitError
+from viewkit.shards.files import explained, make_folder
+from viewkit.shards.identity import Identity
+from viewkit.shards.lock import writer_lock
+
+
+def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices, progress: Progress) -> Summary:
+    """Under torchrun all processes come here: the main one claims the folder, all fit, the main one finishes."""
+    from viewkit.pipelines.distributed import is_main, world  # imports torch, which packing does without
+
+    with world(execution.devices()[0], stage.name, allowed=stage.distributed) as device:
+        if is_main():
+            return _run_main(stage, config, dataset, device, progress)
+        if _broadcast(None):
+            stage.fit(config, run_of(stage, config, dataset, device, Silent()))
+        return Summary(stage.name, dataset.path / stage.writes, written=0)
+
+
+def _run_main(stage: FitStage[Any], config: Any, dataset: Dataset, device: str, progress: Progress) -> Summary:
+    folder = dataset.path / stage.writes
+    with ExitStack() as held:
+        try:
+            identity = _identity(stage, config, dataset)
+            make_folder(folder)
+            held.enter_context(writer_lock(dataset.path, stage.writes))
+            _make_room(stage, folder, identity)
+            claim(folder / IDENTITY, identity)
+            found = Artifact(folder, stage.writes).is_complete
+        except ViewkitError:
+            _broadcast(False)  # the other processes leave, this one says why
+            raise
+        _broadcast(not found)
+        if not found:
+            remove_parts(folder, [""])
+            try:
+                with explained(folder):
+                    numbers = stage.fit(config, run_of(stage, config, dataset, device, progress))
+            except ViewkitError:
+                _drop_empty_claim(folder)
+                raise
+            finish_artifact(folder, identity.digest, numbers, stage.logs, stage.scratch)
+        artifact = Artifact(folder, stage.writes)
+        for file in artifact.files if found else ():
+            artifact.path(file)  # "already there" must be true of every bit
+        summary = Summary(stage.name, folder, written=0 if found else 1, numbers=artifact.numbers)
+        progress.finish(**summary.values())
+        return summary
+
+
+def _identity(stage: FitStage[Any], config: Any, dataset: Dataset) -> Identity:
+    return identity_of(stage, config, stage.inputs(config, dataset), {})
+
+
+def _broadcast(fits: bool | None) -> bool:
+    """Whether there is something to fit: what the main process found, on all of them."""
+    from viewkit.pipelines.distributed import broadcast_from_main
+
+    return broadcast_from_main(fits)
+
+
+def _drop_empty_claim(folder: Path) -> None:
+    """A fit that failed before it wrote anything leaves no trace, so that the corrected command is not refused."""
+    with suppress(OSError):  # the folder may be gone, or unreadable: the error at hand says more
+        if [path.name for path in folder.iterdir()] == [IDENTITY]:
+            shutil.rmtree(folder)
+
+
+def _make_room(stage: FitStage[Any], folder: Path, identity: Identity) -> None:
+    """Delete what another identity left, where that loses nothing: see `FitStage.resumes` and `FitStage.replaces`."""
+    artifact = Artifact(folder, stage.writes)
+    if not (folder / IDENTITY).exists() or artifact.identity == identity:
+        return
+    has_work = artifact.is_complete or (stage.resumes and any(path.name != IDENTITY for path in folder.iterdir()))
+    if stage.replaces or not has_work:
+        _refuse_strangers(stage, folder)
+        shutil.rmtree(folder)
+        make_folder(folder)
+
+
+def _refuse_strangers(stage: FitStage[Any], folder: Path) -> None:
+    """`RefusedError` when something lies in the folder that the stage does not write: it would be deleted, too."""
+    own = [*stage.holds, *stage.logs, *(f"{name}/" for name in stage.scratch), IDENTITY, RECEIPT]
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        known = any(fnmatch(name, f"{each}*" if each.endswith("/") else each) for each in own)
+        if path.is_file() and not known and not OWN_PART.fullmatch(path.name):
+            raise RefusedError(
+                f"{stage.name}: {path} was not written by this stage, whose folder is to be written anew; move the "
+                "file away and run the command again"
+            )
+
+
+def plan_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices) -> dict[str, Any]:
+    """Whether the artifact is there, else what the stage says it would do; writes nothing."""
+    identity = _identity(stage, config, dataset)
+    folder = dataset.path / stage.writes
+    plan = {"stage": stage.name, "reads": sorted(identity.inputs), "device": execution.devices()[0]}
+    artifact = Artifact(folder, stage.writes)
+    if (folder / IDENTITY).exists() and artifact.is_complete and not stage.replaces:
+        claim(folder / IDENTITY, identity)
+        return {**plan, "done": True}
+    run = run_of(stage, config, dataset, execution.devices()[0], Silent())
+    return {**plan, "done": False, **stage.plan(config, run)}

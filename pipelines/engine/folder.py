@@ -1,0 +1,47 @@
+"""A stage's folder: whose it is, and what a killed writer left in it."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from viewkit.pipelines.engine.contract import Progress, Run, Stage
+from viewkit.pipelines.engine.renderer import renderer_name
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import DataError
+from viewkit.shards.files import PART
+from viewkit.shards.identity import Identity, read_identity, refuse_other, write_identity
+
+OWN_PART = re.compile(rf".+\.[0-9a-f]{{8}}{re.escape(PART)}", re.DOTALL)
+"""Names of our own part files; a user's file that merely ends alike is left alone."""
+
+
+def identity_of(stage: Stage[Any], config: Any, inputs: Mapping[str, str], plan: Mapping[str, int]) -> Identity:
+    return Identity(stage.name, stage.version, stage.settings(config), inputs, plan)
+
+
+def run_of(stage: Stage[Any], config: Any, dataset: Dataset, device: str, progress: Progress) -> Run:
+    """What the stage is given."""
+    return Run(dataset, dataset.path / stage.writes, stage.name, getattr(config, "seed", 0), device, progress)
+
+
+def claim(path: Path, identity: Identity) -> None:
+    """Write the identity at `path`, or find the same one there; `RefusedError` when it is another."""
+    if path.exists():
+        remedy = f"restore it from a copy, or delete {path.parent} and rerun the stage"
+        refuse_other(path, read_identity(path, remedy), identity)
+        return
+    foreign = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".tar", ".json"))
+    if foreign:
+        raise DataError(
+            f"{path.parent}: holds {foreign[0]} but no {path.name}, so what wrote it is unknown; "
+            "move the folder away, or write to another dataset"
+        )
+    write_identity(path, identity, {"cpu_renderer": renderer_name()})
+
+
+def remove_parts(folder: Path, names: list[str]) -> None:
+    """Delete part files, as `part_path` names them, of the files whose names begin with one of `names`."""
+    for path in folder.rglob(f"*{PART}"):
+        if OWN_PART.fullmatch(path.name) and any(path.name.startswith(name) for name in names):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,44 @@
+"""What a run of a stage did."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from viewkit.shards.receipt import Receipt
+
+
+@dataclass
+class Summary:
+    """seen = kept + rejected, over all complete shards of the column, those of earlier runs included.
+
+    written: shards (or the one artifact) that this run wrote. numbers: what a fit stage returned.
+    """
+
+    stage: str
+    folder: Path
+    shards: int = 0
+    written: int = 0
+    seen: int = 0
+    kept: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, receipt: Receipt) -> None:
+        self.shards += 1
+        self.seen += receipt.seen
+        self.kept += len(receipt.rows)
+        self.rejected.update(reject.reason for _, reject in receipt.rejects)
+
+    def values(self) -> dict[str, Any]:
+        """The summary as JSON values."""
+        return {
+            "stage": self.stage,
+            "folder": str(self.folder),
+            "shards": self.shards,
+            "written": self.written,
+            "seen": self.seen,
+            "kept": self.kept,
+            "rejected": dict(self.rejected),
+            "numbers": self.numbers,
+        }

@@ -1,0 +1,189 @@
+"""Shards on spawned processes: hand one out at a time, notice a lost worker, stop when the parent is gone.
+
+The receipt on disk is the truth, so a lost worker or a shard that is done twice costs time and never correctness.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from viewkit.shards.errors import DataError, ViewkitError
+from viewkit.shards.receipt import shard_name
+
+PATIENCE_S = 5.0
+"""How long a worker may take to end when it is told to."""
+TRIES = 2
+"""How often a shard may lose its worker before the job gives up on it."""
+
+Report = Callable[[int | str], None]
+"""Called with the number of rows done since the last call, or with a line for the person who watches."""
+
+Work = Callable[[int, Report], Any]
+"""Does one shard; returns what the parent should know about it (picklable)."""
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    shard: int | None = None
+
+
+def run_shards(
+    make_work: Callable[[int], Work], shards: Sequence[int], workers: int, report: Report
+) -> Iterator[tuple[int, Any]]:
+    """Do every shard; yields (shard, result) as they are done.
+
+    make_work: picklable; called once in every process with the worker's number, returns the function that does shards.
+    Raises what a worker raised (a `ViewkitError` as itself, anything else with its traceback), and `DataError` when a
+    shard's worker died twice.
+    """
+    left = list(reversed(shards))
+    lost = dict.fromkeys(shards, 0)
+    crew: list[_Worker] = []
+    try:
+        for number in range(workers):
+            crew.append(_start(make_work, number))
+        while left or any(worker.shard is not None for worker in crew):
+            for number, worker in enumerate(crew):
+                if worker.shard is None and left and not _hand_out(worker, left):
+                    crew[number] = _replace(make_work, worker, number)
+            busy = {worker.connection: worker for worker in crew if worker.shard is not None}
+            for connection in wait(list(busy)):
+                worker = busy[connection]  # type: ignore[index]
+                assert worker.shard is not None
+                try:
+                    kind, value = worker.connection.recv()
+                except (EOFError, OSError):  # it died, perhaps in the middle of a message
+                    number = crew.index(worker)
+                    lost[worker.shard] += 1
+                    left.append(worker.shard)
+                    crew[number] = _replace(make_work, worker, number)
+                    _give_up_on(worker, lost)
+                    continue
+                if kind == "news":
+                    report(value)
+                elif kind == "done":
+                    shard, worker.shard = worker.shard, None
+                    yield shard, value
+                else:
+                    raise value
+    finally:
+        for worker in crew:
+            worker.process.terminate()
+        for worker in crew:
+            worker.process.join(PATIENCE_S)
+            if worker.process.is_alive():  # stopped, or held up in the kernel: it would never see the signal
+                worker.process.kill()
+                worker.process.join(PATIENCE_S)
+
+
+def _start(make_work: Callable[[int], Work], number: int) -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(make_work, number, theirs), daemon=True)
+    with one_thread(), _safe_path(), _sigint_blocked():
+        process.start()
+    theirs.close()
+    return _Worker(process, ours)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Processes started inside do not look for modules in the working folder, where images lie: a file called
+    ``pickle.py`` among them would be imported, and run, by a new interpreter before anything else."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Processes started inside never see a terminal's Ctrl-C, not even while they import: the parent decides."""
+    resource_tracker.ensure_running()  # the first process would start it, and starting it unblocks SIGINT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _hand_out(worker: _Worker, left: list[int]) -> bool:
+    """Give the worker its next shard; False when it is no longer there to take it."""
+    try:
+        worker.connection.send(left[-1])
+    except OSError:
+        return False
+    worker.shard = left.pop()
+    return True
+
+
+def _replace(make_work: Callable[[int], Work], worker: _Worker, number: int) -> _Worker:
+    worker.process.join()
+    worker.connection.close()
+    return _start(make_work, number)
+
+
+def _give_up_on(worker: _Worker, lost: dict[int, int]) -> None:
+    shard = worker.shard
+    if shard is not None and lost[shard] >= TRIES:
+        raise DataError(
+            f"shard {shard_name(shard)}: its worker process died {TRIES} times "
+            f"(last exit code {worker.process.exitcode}), probably for want of memory; "
+            "run the same command with fewer --workers, finished shards are kept"
+        )
+
+
+def _serve(make_work: Callable[[int], Work], number: int, connection: Connection) -> None:
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    try:
+        work = make_work(number)
+        while True:
+            shard = connection.recv()
+            connection.send(("done", work(shard, lambda news: connection.send(("news", news)))))
+    except EOFError:
+        return
+    except ViewkitError as error:
+        connection.send(("error", error))
+    except Exception:  # noqa: BLE001 whatever it is, the parent raises it
+        connection.send(("error", RuntimeError(f"in a worker process:\n{traceback.format_exc()}")))
+
+
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Processes started inside compute on one thread each: sums then do not depend on the number of workers."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,227 @@
+"""Stage `foreground`: fit the component that tells foreground, once, before `generate` or `quality` uses it."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, UInt8
+from torch import Tensor
+
+from viewkit.pipelines.encoders.encoder import Encoder
+from viewkit.pipelines.encoders.names import encoder_reads
+from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
+from viewkit.pipelines.encoders.stored_views import IMAGES, PAIRS, generated_input, views_per_pass
+from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.foreground.artifact import INDEX, MASKS, Foreground, project
+from viewkit.pipelines.foreground.component import Component, fit_component
+from viewkit.pipelines.foreground.config import ForegroundConfig
+from viewkit.pipelines.foreground.covariance import Moments
+from viewkit.pipelines.foreground.samples import (
+    FitSample,
+    StoredViews,
+    WholeImages,
+    passes_over_images,
+    passes_over_views,
+)
+from viewkit.pipelines.foreground.share import LEVELS, adaptive_level, count_foreground, fit_threshold
+from viewkit.pipelines.foreground.sheet import draw_masks
+from viewkit.pipelines.foreground.sign import flat_patches, released_sign, resolve_sign, sign_evidence
+from viewkit.shards.codecs import encode_png
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.document import digest
+from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.files import write_atomic
+
+MIN_IMAGES = 10
+SHOWN = 16
+"""Images on the contact sheet of masks."""
+FOLDERS = {"images": "foreground", "views": "foreground_views"}
+"""What a component is fitted on, and the artifact it is written to."""
+USED_BY = {"images": "viewkit generate", "views": "viewkit quality"}
+
+
+class ForegroundStage(FitStage[ForegroundConfig]):
+    """of: ``images``, whole ones, as `generate` looks at them; or ``views``, stored ones, as `quality` does.
+
+    weights: a generator's folder, for an encoder in it. encoder_weights: safetensors file with the weights of a
+    ``timm:`` or ``open_clip:`` encoder, instead of the published ones. batch_size: images per forward pass.
+
+    Version 3: the encoder's fingerprint is that of every frozen encoder.
+    """
+
+    name = "foreground"
+    version = 3
+    shown_as: ClassVar[str] = "foreground"
+    holds: ClassVar[Mapping[str, str]] = {
+        "foreground.safetensors": "component [k], threshold, mean and std [d] of the embeddings",
+        "foreground.json": "encoder fingerprint, sign and its evidence, eigenvalue ratio, share, images per level",
+        "masks.png": "contact sheet of foreground masks under both signs",
+        "index.npy": "for retrieval: embedding [d] of every image, in the order of `images`",
+    }
+
+    def __init__(
+        self,
+        weights: Path | None = None,
+        batch_size: int = 16,
+        encoder_weights: Path | None = None,
+        of: str = "images",
+    ) -> None:
+        if of not in FOLDERS:
+            raise ConfigError(f"--of is '{of}'; a foreground is fitted on {' or '.join(FOLDERS)}")
+        self.weights, self.encoder_weights = weights, encoder_weights
+        self.batch_size, self.of = batch_size, of
+
+    @property
+    def writes(self) -> str:
+        return FOLDERS[self.of]
+
+    def reads(self, config: ForegroundConfig) -> tuple[str, ...]:
+        columns = (IMAGES,) if self.of == "images" else (IMAGES, PAIRS)
+        return (*columns, *encoder_reads(config.encoder))
+
+    def settings(self, config: ForegroundConfig) -> dict[str, Any]:
+        """Without the option that this kind of fit has no use for."""
+        unused = "side_px" if self.of == "images" else "index"
+        return {name: value for name, value in super().settings(config).items() if name != unused}
+
+    def check(self, config: ForegroundConfig) -> None:
+        if self.of == "images" and config.side_px is not None:
+            raise ConfigError(f"side_px is {config.side_px}; it goes with --of views, leave it out")
+
+    def inputs(self, config: ForegroundConfig, dataset: Dataset) -> Mapping[str, str]:
+        files = encoder_inputs(config.encoder, self.weights, self.encoder_weights)
+        inputs = {**super().inputs(config, dataset), **files}
+        return {**inputs, **generated_input(dataset, self.name)} if self.of == "views" else inputs
+
+    def fit(self, config: ForegroundConfig, run: Run) -> Mapping[str, Any]:
+        encoder = self._encoder(config, run)
+        sample = self._sample(config, encoder, run)
+        run.progress.start(self.name, sample.steps, "images")
+        moments = fit_moments(sample)
+        component = fit_component(moments.covariance(), moments.mean())
+        for doubt in component.doubts():
+            run.progress.message(f"foreground: {doubt}; look at {self.writes}/masks.png")
+        scores, flat, shown = square_scores(sample, component)
+        write_atomic(run.folder / MASKS, encode_png(_sheet(shown, encoder, scores, config.share)))
+        evidence = sign_evidence(
+            scores.reshape(-1, *encoder.grid), flat.reshape(-1, *encoder.grid), released_sign(component.vector)
+        )
+        sign = resolve_sign(evidence, config.sign, self.writes, USED_BY[self.of])
+        threshold = fit_threshold(sign * scores.ravel(), config.share)
+
+        counts = count_foreground(sign * scores, threshold)
+        levels = [adaptive_level(int(count), scores.shape[1]) for count in counts]
+        numbers = {
+            "images": len(scores),
+            "undecodable": sample.undecodable,
+            "non_finite": sample.non_finite,
+            "tokens": moments.tokens,
+            "grid": list(encoder.grid),
+            "sample_digest": digest(sample.keys),
+            "sign": "+" if sign > 0 else "-",
+            "t": round(evidence.t, 3),
+            "skewness": round(evidence.skewness, 4),
+            "flat_patches": round(evidence.flat, 4),
+            "released_sign": {1: "+", -1: "-", None: None}[evidence.released],
+            "largest_channel": component.largest_channel,
+            "largest_channel_share": round(component.largest_channel_share, 4),
+            "eigenvalue_ratio": component.eigenvalue_ratio,
+            "explained": component.explained,
+            "foreground_share": float(counts.mean() / scores.shape[1]),
+            "images_per_level": {str(level): levels.count(level) for level in LEVELS},
+        }
+        direction = sign * component.vector
+        Foreground(direction, threshold, encoder.fingerprint(), sample.statistics).write(run.folder, numbers)
+        return numbers
+
+    def plan(self, config: ForegroundConfig, run: Run) -> Mapping[str, Any]:
+        images = run.dataset.column(IMAGES).num_rows
+        encoder = self._encoder(config, run)
+        if self.of == "images":
+            sample, passes = passes_over_images(run.dataset, config.sample, config.index)
+        else:
+            sample, passes = passes_over_views(run.dataset, config.sample)
+        count = self.batch_size if self.of == "images" else views_per_pass(encoder)
+        batch = [np.zeros((encoder.side_px, encoder.side_px, 3), np.uint8)] * count
+        encoder.encode_images(batch)
+        start = time.monotonic()
+        encoder.encode_images(batch)
+        image_s = (time.monotonic() - start) / count
+        return {"images": images, "sample": sample, "encoded": passes, "estimated_s": round(passes * image_s, 1)}
+
+    def _encoder(self, config: ForegroundConfig, run: Run) -> Encoder:
+        return open_encoder(
+            config.encoder,
+            run.dataset,
+            weights=self.weights,
+            encoder_weights=self.encoder_weights,
+            device=run.device,
+            precision=config.precision,
+            side_px=config.side_px,
+        )
+
+    def _sample(self, config: ForegroundConfig, encoder: Encoder, run: Run) -> FitSample:
+        if self.of == "views":
+            return StoredViews(config.sample, encoder, run)
+        index = run.folder / INDEX if config.index else None
+        return WholeImages(config.sample, encoder, run, batch_size=self.batch_size, index=index)
+
+
+class ViewsForegroundStage(ForegroundStage):
+    """The fit on stored views, which `quality` needs."""
+
+    shown_as: ClassVar[str] = "foreground_views"
+    holds: ClassVar[Mapping[str, str]] = {
+        "foreground.safetensors": "component [k] of the views' maps, pointing to foreground; threshold",
+        **{name: ForegroundStage.holds[name] for name in ("foreground.json", "masks.png")},
+    }
+
+    def __init__(self, weights: Path | None = None, encoder_weights: Path | None = None) -> None:
+        super().__init__(weights, encoder_weights=encoder_weights, of="views")
+
+
+def fit_moments(sample: FitSample) -> Moments:
+    """Second moments of the sample's tokens. `DataError` when too few of its images can be used."""
+    moments: Moments | None = None
+    for tokens in sample.tokens():
+        moments = moments or Moments(tokens.shape[-1])
+        moments.add(tokens)
+    if moments is None or moments.images < MIN_IMAGES:
+        found = 0 if moments is None else moments.images
+        raise DataError(
+            f"foreground: {sample.run.dataset.path} has {found} {sample.rows} that can be decoded, and a component "
+            f"takes {MIN_IMAGES} or more; {sample.remedy}"
+        )
+    return moments
+
+
+def square_scores(
+    sample: FitSample, component: Component
+) -> tuple[Float64[np.ndarray, "n t"], Bool[np.ndarray, "n t"], Float[Tensor, "m 3 s s"]]:
+    """Projections of the tokens of the sample's squares, which of their patches are flat, and the first squares."""
+    encoder = sample.encoder
+    scores, flat = [], []
+    shown: list[Float[Tensor, "_ 3 s s"]] = []
+    for views, tokens in sample.squares():
+        scores.append(project(tokens, component.vector))
+        flat.append(flat_patches(views, encoder.std, encoder.grid).flatten(1).cpu().numpy())
+        if sum(len(each) for each in shown) < SHOWN:
+            shown.append(views)
+    return np.concatenate(scores), np.concatenate(flat), torch.cat(shown)[:SHOWN]
+
+
+def _sheet(
+    shown: Float[Tensor, "m 3 s s"], encoder: Encoder, scores: Float64[np.ndarray, "n t"], share: float
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Contact sheet of the sample's first squares."""
+
+    def masks(sign: int) -> Bool[np.ndarray, "m gh gw"]:
+        threshold = fit_threshold(sign * scores.ravel(), share)
+        return (sign * scores[: len(shown)] > threshold).reshape(-1, *encoder.grid)
+
+    mean, std = (torch.tensor(values, device=shown.device)[:, None, None] for values in (encoder.mean, encoder.std))
+    pixels = (255 * (shown * std + mean)).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+    return draw_masks(list(pixels), masks(1), masks(-1))

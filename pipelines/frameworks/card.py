@@ -1,0 +1,95 @@
+"""What a framework says about itself without torch: its name, options, defaults, traits, and how it is built."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from viewkit.pipelines.models.architectures import Init, Kind
+from viewkit.pipelines.training.choices import Defaults, own_values
+from viewkit.pipelines.training.options import OptimiserName
+from viewkit.pipelines.training.traits import Traits
+from viewkit.shards.errors import ConfigError
+
+if TYPE_CHECKING:
+    from viewkit.pipelines.models.backbone import Backbone
+    from viewkit.pipelines.training.framework import Framework
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a framework is trained on one kind of backbone, where nothing else is asked for.
+
+    lr: at 256 images a batch. weight_decay_end: where the weight decay moves to along a cosine, or None. decay_all:
+    whether biases, norms and class tokens decay too, as they do where the released code hands its optimiser all weights
+    alike. init: initialisation of a ViT. options: in addition to the card's, or in place of them.
+    """
+
+    policy: str
+    optimiser: OptimiserName
+    lr: float
+    weight_decay: float
+    weight_decay_end: float | None = None
+    decay_all: bool = False
+    init: Init = "moco_v3"
+    options: Defaults = field(default_factory=dict)
+
+
+def moco_v3_recipe(policy: str, options: Defaults | None = None) -> Recipe:
+    """MoCo v3's for a ViT, which a framework takes whose paper has ResNets only."""
+    return Recipe(policy=policy, optimiser="adamw", lr=1.5e-4, weight_decay=0.1, decay_all=True, options=options or {})
+
+
+def no_check(own: Mapping[str, Any], batch_size: int) -> None:
+    """Nothing to check."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A framework. build: makes it of a backbone, `seed` and its own options by name, durations in steps; only then is
+    torch imported. options: what it takes on both kinds of backbones, with defaults. check: `ConfigError` where the
+    values of its options do not fit each other or the batch size.
+    """
+
+    name: str
+    build: Callable[..., "Framework"]
+    options: Defaults
+    resnet: Recipe
+    vit: Recipe
+    traits: Traits = field(default_factory=Traits)
+    check: Callable[[Mapping[str, Any], int], None] = no_check
+
+    def recipe(self, kind: Kind) -> Recipe:
+        return self.vit if kind == "vit" else self.resnet
+
+    def options_on(self, kind: Kind) -> Defaults:
+        """Its options on this kind of backbone, with defaults."""
+        return {**self.options, **self.recipe(kind).options}
+
+    def resolve(self, given: Mapping[str, Any], kind: Kind, batch_size: int) -> dict[str, Any]:
+        """Values of its options. given: options of all frameworks by name, None where not given.
+
+        `ConfigError` for an option that it does not have, or a value that does not fit.
+        """
+        defaults = self.options_on(kind)
+        names = {option.name for option in defaults}
+        for name, value in given.items():
+            if value is not None and name not in names:
+                has = ", ".join(sorted(names))
+                raise ConfigError(f"{name} is {value}: {self.name} on a {kind} has no such option; it has {has}")
+        own = own_values(defaults, given)
+        self.check(own, batch_size)
+        return own
+
+    def create(
+        self, backbone: "Backbone", own: Mapping[str, Any], *, seed: int, steps: int, steps_per_epoch: float
+    ) -> "Framework":
+        """The framework around `backbone`. steps: of the whole training.
+
+        Options in epochs (``NAME_epochs``) reach `build` in steps (``NAME_steps``).
+        """
+        options = dict(own)
+        for name in [name for name in options if name.endswith("_epochs")]:
+            options[name.removesuffix("_epochs") + "_steps"] = round(options.pop(name) * steps_per_epoch)
+        if self.traits.rising_momentum:
+            options["steps"] = steps
+        return self.build(backbone, seed=seed, **options)

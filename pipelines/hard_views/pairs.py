@@ -1,0 +1,111 @@
+"""Hard view selection: of N views per row, train on the pair with the highest loss (Ferreira et al., eq. 2, Alg. 1)."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from viewkit.pipelines.hard_views.forward import CandidateOutputs, forward_pairs, is_row_independent, losses_of_pairs
+from viewkit.pipelines.hard_views.log import ViewLog
+from viewkit.pipelines.hard_views.preview import Preview
+from viewkit.pipelines.models.backbone import Encoded
+from viewkit.pipelines.pairs.order import pair_index
+from viewkit.pipelines.pairs.select import pair_overlaps, select_easiest, select_hardest
+from viewkit.pipelines.pairs.source import ViewBatch
+from viewkit.pipelines.training.framework import Framework
+from viewkit.pipelines.training.step import Stepper
+from viewkit.pipelines.views.recipe import BOX
+
+Rule = Literal["hard", "easy"]
+SELECTIONS: Mapping[Rule, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
+    {"hard": select_hardest, "easy": select_easiest}
+)
+"""Losses [n c] -> index of every row's pair; ties go to the earlier one."""
+
+
+@dataclass(frozen=True)
+class HardPairs:
+    """Selects, from a batch whose views are candidates, each row's pair with the highest ("easy": lowest) loss.
+
+    Ties go to the earlier pair of (0, 1), (0, 2) ...; the lower index becomes view 1. preview: what the candidates
+    of the batch were rendered with; the selected views are then rendered again from the scene, otherwise their pixels
+    are used as they are. agreement_every: every so many steps, repeat the selection on the full views and count how
+    often both agree.
+    """
+
+    rule: Rule = "hard"
+    preview: Preview | None = None
+    agreement_every: int | None = None
+    log: ViewLog | None = None
+
+    def __call__(self, framework: Framework, batch: ViewBatch, stepper: Stepper) -> ViewBatch:
+        """The batch with two views, and with the target backbone's outputs where training can reuse them.
+
+        counts gains `lowest_iou`, the rows whose pair overlaps least, and with agreement_every `agreement_rows` and
+        `agreement_same`.
+        """
+        scene = batch.scene
+        assert scene is not None, "candidates come with their scene"
+        candidates = forward_pairs(framework, batch.views, stepper)
+        losses = losses_of_pairs(framework, candidates.outputs, stepper).cpu().numpy()
+        select = SELECTIONS[self.rule]
+        selected = select(losses)
+        views = pair_index(len(batch.views))[selected]  # n 2
+        overlaps = pair_overlaps(scene.recipes[:, :, BOX].astype(np.float64))
+        counts = {**batch.counts, "lowest_iou": int((selected == overlaps.argmin(axis=1)).sum())}
+        if self.agreement_every and framework.step % self.agreement_every == 0:
+            outputs = forward_pairs(framework, scene.render(), stepper).outputs
+            full = losses_of_pairs(framework, outputs, stepper).cpu().numpy()
+            counts["agreement_rows"] = len(selected)
+            counts["agreement_same"] = int((select(full) == selected).sum())
+        if self.log is not None:
+            self.log.write(framework.step, scene, views=views, losses=losses, iou=overlaps)
+        started = time.perf_counter()
+        chosen = scene.with_views(views)
+        rendered = chosen.render() if self.preview is not None else gather_views(batch.views, views)
+        render_s = batch.render_s + time.perf_counter() - started
+        reusable = self.preview is None and is_row_independent(framework.encoder)
+        targets = gather_targets(framework, candidates, views) if reusable else None
+        return replace(batch, views=rendered, scene=chosen, counts=counts, render_s=render_s, targets=targets)
+
+
+def gather_views(
+    views: Sequence[Float[Tensor, "n ..."]], selected: Int[np.ndarray, "n k"]
+) -> tuple[Float[Tensor, "n ..."], ...]:
+    """View `selected[i, j]` of row i as its j-th; only selected rows are copied. View j has one side in all rows."""
+    found = []
+    for column in selected.T:
+        out = torch.empty_like(views[int(column[0])])
+        for view in np.unique(column).tolist():
+            rows = torch.from_numpy(np.flatnonzero(column == view)).to(out.device)
+            out.index_copy_(0, rows, views[view].index_select(0, rows))
+        found.append(out)
+    return tuple(found)
+
+
+def gather_targets(
+    framework: Framework, candidates: CandidateOutputs, views: Int[np.ndarray, "n 2"]
+) -> tuple[Encoded | None, Encoded | None] | None:
+    """The target backbone's outputs for the selected pairs, in the roles they have; None for methods without one.
+
+    Only for backbones that treat every row alone: then a second pass in training would give the same. The heads are
+    left out: their batch norms must see the selected rows together.
+    """
+    known = [target for target in candidates.targets if target is not None]
+    if not known:
+        return None
+    _, roles = framework.roles(2)
+    found: list[Encoded | None] = []
+    for role in range(2):
+        pieces = []
+        for place in range(len(known[0]) if role in roles else 0):
+            outputs = [known[0][place] if target is None else target[place] for target in candidates.targets]
+            pieces.append(gather_views(outputs, views[:, [role]])[0])
+        found.append(tuple(pieces) if pieces else None)
+    return found[0], found[1]

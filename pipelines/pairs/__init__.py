@@ -1,0 +1,1 @@
+"""What decides and delivers the views of every row, to any trainer."""

@@ -1,0 +1,165 @@
+"""Pairs for any trainer: viewkit's own reads them here, and so can yours (docs/other-trainers.md)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from viewkit.pipelines.pairs.plan import RecipeSampler
+from viewkit.pipelines.pairs.random import GeneratedViews, RandomPairs
+from viewkit.pipelines.pairs.samples import Sample, SampleReader
+from viewkit.pipelines.pairs.source import PairSource
+from viewkit.pipelines.pairs.stored import StoredPairs
+from viewkit.pipelines.pairs.vs2fi import Vs2fiPairs
+from viewkit.pipelines.views.policies import load_policy
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.loader import Loader
+
+PAIRS, QUALITY = "pairs", "quality"
+Weights = Literal["none", "quality"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What a source of pairs may take into account: thresholds of VS-2FI's filters, and whether q is reported."""
+
+    k_sc: float = 0.99
+    k_al: float | None = None
+    quality: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """A way to get pairs. sampler: made from random pairs, to fall back on. is_stored: it reads the column of pairs."""
+
+    sampler: Callable[[RandomPairs, Selection], RecipeSampler]
+    is_stored: bool
+
+
+SOURCES: Mapping[str, Source] = MappingProxyType(
+    {
+        "random": Source(lambda random, _: random, is_stored=False),
+        "stored": Source(lambda random, s: StoredPairs(random, quality=s.quality), is_stored=True),
+        "vs2fi": Source(lambda random, s: Vs2fiPairs(random, k_sc=s.k_sc, k_al=s.k_al, quality=s.quality), True),
+    }
+)
+"""Sources of pairs by name. Another one is a line here."""
+
+
+def load_pairs(
+    dataset: Dataset,
+    *,
+    policy: str,
+    side_px: int,
+    batch_size: int,
+    select: str = "random",
+    pairs: str = PAIRS,
+    k_sc: float = 0.99,
+    k_al: float | None = None,
+    alpha: float = 0.0,
+    generated: GeneratedViews = "one",
+    weights: Weights = "none",
+    seed: int = 0,
+    stage: str = "pretrain",
+    device: str = "cpu",
+    rank: int = 0,
+    world_size: int = 1,
+) -> PairSource:
+    """Batches of rendered, normalised pairs; ``source.epoch(e)`` gives `ViewBatch`es, the same ones for the same seed.
+
+    policy: a policy's name or TOML file. select: one of `SOURCES`: pairs sampled anew each epoch, any of the candidates
+        in column `pairs`, or those of them that pass both filters (VS-2FI, Alg. 1); k_sc and k_al as in
+        `viewkit pretrain`.
+    alpha: probability that one view of the two, or with generated "both" both, is cropped from the generated image
+        (column `genview`); 0 leaves stored pairs as they were scored.
+    weights: with "quality" the batches carry q of their pairs (column `quality`), from which `losses.row_weights`
+        computes weights.
+    rank, world_size: of this process; every rank gets other rows and the same number of steps.
+    Raises `DataError` for a missing column or one made from other images, `ConfigError` for fewer rows than a batch.
+    """
+    spec = load_policy(policy).with_side(side_px)
+    random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated)
+    selection = Selection(k_sc=k_sc, k_al=k_al, quality=weights == "quality")
+    sampler = source_of(select, weights).sampler(random, selection)
+    loader = open_loader(
+        dataset,
+        select=select,
+        pairs=pairs,
+        alpha=alpha,
+        weights=weights,
+        batch_size=batch_size,
+        seed=seed,
+        rank=rank,
+        world_size=world_size,
+    )
+    return PairSource(loader, sampler, spec, device, cycle_generated=not SOURCES[select].is_stored)
+
+
+def source_of(select: str, weights: Weights = "none") -> Source:
+    """`ConfigError` for an unknown source, and for weights by quality of pairs whose quality nobody measured."""
+    if select not in SOURCES:
+        raise ConfigError(f"select is '{select}'; it must be one of {', '.join(SOURCES)}")
+    if weights == "quality" and not SOURCES[select].is_stored:
+        raise ConfigError(
+            f"weights is 'quality' and select is '{select}': quality is known of stored pairs only; set "
+            "--select stored or vs2fi"
+        )
+    return SOURCES[select]
+
+
+def open_loader(
+    dataset: Dataset,
+    *,
+    select: str = "random",
+    pairs: str = PAIRS,
+    alpha: float = 0.0,
+    weights: Weights = "none",
+    batch_size: int,
+    seed: int,
+    rank: int = 0,
+    world_size: int = 1,
+) -> Loader[Sample]:
+    """The loader of the columns that such pairs need, after checking that they belong together; see `load_pairs`."""
+    is_stored = source_of(select, weights).is_stored
+    columns = ["images"]
+    if is_stored:
+        columns.append(pairs)
+    if alpha > 0 or (is_stored and has_generated_views(dataset, pairs)):
+        columns.append("genview")
+    if weights == "quality":
+        columns.append(QUALITY)
+    for column in columns:
+        dataset.check_inputs(column)
+    if weights == "quality":
+        check_quality(dataset, pairs)
+    return Loader(
+        dataset,
+        columns,
+        batch_size=batch_size,
+        seed=seed,
+        transform=SampleReader(pairs=pairs),
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+def has_generated_views(dataset: Dataset, pairs: str = PAIRS) -> bool:
+    """Whether `score` cropped some of the candidate views from generated images."""
+    return "genview" in dataset.column(pairs).identity.inputs
+
+
+def check_quality(dataset: Dataset, pairs: str) -> None:
+    """`DataError` unless the column `quality` rates the very views whose recipes `pairs` holds.
+
+    `rescore` copies recipes, and names the column it took them from among its inputs as "similarities".
+    """
+    column = dataset.column(pairs)
+    if dataset.column(QUALITY).identity.inputs.get(PAIRS) not in (
+        column.digest,
+        column.identity.inputs.get("similarities"),
+    ):
+        raise DataError(
+            f"{dataset.path / QUALITY}: it rates other pairs than those in column '{pairs}'; delete "
+            f"{dataset.path / QUALITY} and rerun 'viewkit quality'"
+        )

@@ -1,0 +1,127 @@
+"""Options of the views that a step gets of every row: how many, how selected, of which image, and their weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from viewkit.pipelines.engine.ranges import check_at_least, check_within
+from viewkit.shards.errors import ConfigError
+
+Select = Literal["random", "stored", "vs2fi", "hard", "easy", "lowest_iou"]
+
+VIEWS = 4
+"""Candidate views of a row: N = 4 in all of Hard View Selection's experiments."""
+COMPARISONS = 128
+"""Combinations of crops that are compared in a step (Hard View Selection, appendix G.1.1)."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Where a selection takes its pairs from. stored: from a column of scored pairs. chooses: among several views that
+    are sampled anew each epoch. by_loss: by what the framework's loss of each pair is."""
+
+    stored: bool = False
+    chooses: bool = False
+    by_loss: bool = False
+
+
+SELECT: Mapping[Select, Selection] = {
+    "random": Selection(),
+    "stored": Selection(stored=True),
+    "vs2fi": Selection(stored=True),
+    "hard": Selection(chooses=True, by_loss=True),
+    "easy": Selection(chooses=True, by_loss=True),
+    "lowest_iou": Selection(chooses=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewOptions:
+    """Which views, how many, how selected and how weighted."""
+
+    GROUP: ClassVar[str] = "Views and pairs"
+
+    select: Annotated[
+        Select,
+        "pairs: sampled anew each epoch; any of those that 'score' stored, or those its filters keep (vs2fi); of "
+        "several views sampled anew, the pair with the highest loss (hard), the lowest (easy) or the least overlap "
+        "(lowest_iou)",
+    ] = "random"
+    pairs: Annotated[str, "stored, vs2fi: column of the scored pairs; 'rescore' writes another one"] = "pairs"
+    k_sc: Annotated[float, "vs2fi: minimum Semantic Consistency of a pair"] = 0.99
+    k_al: Annotated[
+        float | None, "vs2fi: minimum Alignment Level of a pair (default: 7/12 of the estimator's blocks)"
+    ] = None
+    alpha: Annotated[
+        float, "probability that one of the two views, or half of several, is cropped from the generated image"
+    ] = 0.0
+    generated: Annotated[Literal["one", "both"], "alpha: one of the two views is cropped from it, or both are"] = "one"
+    weights: Annotated[Literal["none", "quality"], "stored, vs2fi: weight rows by the column 'quality'"] = "none"
+    joint_area: Annotated[
+        float | None, "JointCrop: beta of the joint distribution of a pair's crop areas, e.g. 0 (default: the policy's)"
+    ] = None
+    views: Annotated[
+        int | None,
+        f"hard, easy, lowest_iou: candidate views per row; with multi-crop, the large ones (default: {VIEWS})",
+    ] = None
+    small_views: Annotated[
+        int | None, "hard, easy with multi-crop: small candidate views per row (default: twice the policy's)"
+    ] = None
+    comparisons: Annotated[
+        int | None,
+        f"hard, easy with multi-crop: combinations of views compared in a step (default: {COMPARISONS})",
+    ] = None
+    select_side_px: Annotated[int | None, "hard, easy: side of the views that selection compares"] = None
+    select_static_colour: Annotated[bool, "hard, easy: selection compares views of the same colours"] = False
+    agreement_every: Annotated[
+        int | None, "every so many steps, count how often selection without the two options above agrees"
+    ] = None
+    log_views: Annotated[int | None, "hard, easy: write recipes, losses and choices of every so many steps"] = None
+    views_per_side: Annotated[int, "m: compare m views of a row with m others"] = 1
+
+    @property
+    def selection(self) -> Selection:
+        return SELECT[self.select]
+
+    def check_views(self, side_px: int) -> None:
+        """`ConfigError` for values out of range, and for options that would have no effect.
+
+        What excludes the framework is checked where that is known.
+        """
+        check_at_least(1, k_al=self.k_al, agreement_every=self.agreement_every, log_views=self.log_views)
+        check_within(0, 1, alpha=self.alpha, k_sc=self.k_sc)
+        check_within(-100, 100, joint_area=self.joint_area)
+        check_within(1, 64, views_per_side=self.views_per_side, views=self.views)
+        check_within(1, 48, small_views=self.small_views)
+        check_within(1, 1_000_000, comparisons=self.comparisons)
+        check_within(4, side_px, select_side_px=self.select_side_px)
+        self._check_given()
+        if self.select == "lowest_iou" and self.alpha:
+            raise ConfigError(
+                f"select is 'lowest_iou' and alpha is {self.alpha}: crops of different images have no overlap; set "
+                "--alpha 0"
+            )
+        if self.weights == "quality" and not self.selection.stored:
+            raise ConfigError(
+                f"weights is 'quality' and select is '{self.select}': quality is known of stored pairs only; set "
+                "--select stored or vs2fi"
+            )
+
+    def _check_given(self) -> None:
+        """No option is given without effect."""
+        chooses, by_loss = self.selection.chooses, self.selection.by_loss
+        previews = self.select_side_px is not None or self.select_static_colour
+        for name, used, needs in (
+            ("views", chooses, "--select hard, easy or lowest_iou"),
+            ("small_views", by_loss, "--select hard or easy"),
+            ("comparisons", by_loss, "--select hard or easy"),
+            ("select_side_px", by_loss, "--select hard or easy"),
+            ("select_static_colour", by_loss, "--select hard or easy"),
+            ("log_views", by_loss, "--select hard or easy"),
+            ("agreement_every", by_loss and previews, "--select-side-px or --select-static-colour"),
+            ("joint_area", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
+            ("generated", self.alpha > 0 or self.generated == "one", "--alpha above 0"),
+        ):
+            value = getattr(self, name)
+            if not used and value is not None and value is not False:
+                raise ConfigError(f"{name} is {value} and select is '{self.select}': it needs {needs}")

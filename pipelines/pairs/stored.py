@@ -1,0 +1,113 @@
+"""Pairs from the candidates that `viewkit score` stored: any pair of the epoch's round (GenView)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float32, Float64, Int64
+
+from viewkit.pipelines.engine.seeds import row_ids
+from viewkit.pipelines.pairs.column import SIMILARITIES
+from viewkit.pipelines.pairs.order import pair_index
+from viewkit.pipelines.pairs.plan import ViewPlan, replace_missing
+from viewkit.pipelines.pairs.random import RandomPairs
+from viewkit.pipelines.pairs.samples import Sample
+from viewkit.pipelines.pairs.select import order_pairs, select_random
+from viewkit.pipelines.views.recipe import GENERATED, ORIGINAL, SOURCE, check_recipes
+from viewkit.pipelines.views.sample import sample_selection
+from viewkit.shards.errors import ConfigError, DataError
+
+
+class StoredPairs:
+    """In epoch e one pair of the stored round e mod r: any one of them, in random order.
+
+    fallback: gives the pair of a row that `score` rejected, counted as `missing_pairs`. Its alpha and generated hold
+    for stored pairs too; the views of the other rows stay cropped from the image that they were scored on.
+    quality: report the pairs' q, NaN where it is unknown (`missing_quality`). A q belongs to the pair as it was scored,
+    so alpha must then be 0.
+    """
+
+    def __init__(self, fallback: RandomPairs, *, quality: bool = False) -> None:
+        if quality and fallback.alpha:
+            raise ConfigError(
+                f"alpha is {fallback.alpha}, and weights are by quality, which holds for pairs as they were scored; "
+                "set --alpha 0, and score --candidates mixed for views of generated images"
+            )
+        self.fallback, self.quality = fallback, quality
+
+    def __call__(self, samples: Sequence[Sample], epoch: int) -> ViewPlan:
+        scored = [row for row, sample in enumerate(samples) if sample.recipes is not None]
+        unscored = [row for row, sample in enumerate(samples) if sample.recipes is None]
+        parts, missing = [], 0
+        quality = np.full(len(samples), np.nan, dtype=np.float32)
+        if scored:
+            pairs, quality[scored] = self._sample([samples[row] for row in scored], epoch)
+            parts.append(pairs)
+        if unscored:
+            random = self.fallback([samples[row] for row in unscored], epoch)
+            parts.append(random.recipes)
+            missing += random.counts.get("missing_views", 0)
+        recipes = np.concatenate(parts)[np.argsort([*scored, *unscored])]
+        missing += replace_missing(recipes, samples)
+        counts = {"missing_pairs": len(unscored), "missing_views": missing}
+        if not self.quality:
+            return ViewPlan(recipes, counts)
+        return ViewPlan(recipes, {**counts, "missing_quality": int(np.isnan(quality).sum())}, quality=quality)
+
+    def select(self, scores: Float32[np.ndarray, "n c s"], u: Float64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+        """The pair of every row, as its number in `pair_index`. u: uniforms in [0, 1)."""
+        return select_random(scores.shape[1], u)
+
+    def _sample(
+        self, samples: Sequence[Sample], epoch: int
+    ) -> tuple[Float32[np.ndarray, "n 2 p"], Float32[np.ndarray, " n"]]:
+        """Pairs of rows that have scores, `alpha` of them with generated views, and their qualities."""
+        recipes, scores = _round_of(samples, epoch)
+        ids = row_ids([sample.key for sample in samples])
+        u = sample_selection(ids, seed=self.fallback.seed, stage=self.fallback.stage, round=epoch)  # n 4
+        selected = self.select(scores, u[:, 0])
+        views = order_pairs(selected, recipes.shape[1], u[:, 1])
+        pairs = np.take_along_axis(recipes, views[:, :, None], axis=1)  # n 2 p
+        generated = np.flatnonzero(u[:, 2] < self.fallback.alpha)
+        pairs[generated, :, SOURCE] = GENERATED if self.fallback.generated == "both" else ORIGINAL
+        pairs[generated, (u[generated, 3] * 2).astype(np.int64), SOURCE] = GENERATED
+        return pairs, _quality_of(samples, epoch, selected, scores.shape[1])
+
+
+def _round_of(
+    samples: Sequence[Sample], epoch: int
+) -> tuple[Float32[np.ndarray, "n v p"], Float32[np.ndarray, "n c s"]]:
+    """Recipes and scores of the epoch's round; `DataError` names the first row whose arrays do not fit each other."""
+    recipes, scores = [], []
+    for sample in samples:
+        assert sample.recipes is not None and sample.scores is not None
+        where = f"column 'pairs': row {sample.key}"
+        check_recipes(sample.recipes, where)
+        rounds, num_views = sample.recipes.shape[:2]
+        needed = (rounds, len(pair_index(num_views)))
+        if num_views < 2 or sample.scores.shape[:2] != needed or sample.scores.shape[2] < SIMILARITIES + 2:
+            raise DataError(
+                f"{where} has scores of shape {sample.scores.shape} for recipes of shape {sample.recipes.shape}; "
+                "delete the column and rerun 'viewkit score'"
+            )
+        recipes.append(sample.recipes[epoch % rounds])
+        scores.append(sample.scores[epoch % rounds])
+    return np.stack(recipes), np.stack(scores)
+
+
+def _quality_of(
+    samples: Sequence[Sample], epoch: int, selected: Int64[np.ndarray, " n"], num_pairs: int
+) -> Float32[np.ndarray, " n"]:
+    """q of every row's selected pair in the epoch's round; NaN where the column `quality` has no row."""
+    found = np.full(len(samples), np.nan, dtype=np.float32)
+    for row, sample in enumerate(samples):
+        if sample.quality is None:
+            continue
+        assert sample.recipes is not None
+        rounds = len(sample.recipes)
+        if sample.quality.shape != (rounds, num_pairs):
+            raise DataError(
+                f"column 'quality': row {sample.key} has shape {sample.quality.shape}, needed {(rounds, num_pairs)} "
+                "as in 'pairs'; delete the column and rerun 'viewkit quality'"
+            )
+        found[row] = sample.quality[epoch % rounds, selected[row]]
+    return found

@@ -1,1 +1,0 @@
-"""Self-supervised frameworks, one a file; they know nothing of how pairs are selected."""

@@ -1,0 +1,166 @@
+"""The views of a run: where its batches come from, and what selects or weights them before a step."""
+
+from dataclasses import replace
+from typing import cast
+
+from viewkit.pipelines.distributed import rank, share_of_batch, world_size
+from viewkit.pipelines.engine.contract import Run
+from viewkit.pipelines.hard_views.crops import HardCrops, with_candidates
+from viewkit.pipelines.hard_views.log import ViewLog
+from viewkit.pipelines.hard_views.pairs import HardPairs, Rule
+from viewkit.pipelines.hard_views.preview import Preview
+from viewkit.pipelines.losses.row_weights import quality_weights
+from viewkit.pipelines.models.backbone import Backbone
+from viewkit.pipelines.pairs.load import SOURCES, Selection, open_loader
+from viewkit.pipelines.pairs.lowest_iou import LowestIouPairs
+from viewkit.pipelines.pairs.plan import RecipeSampler
+from viewkit.pipelines.pairs.random import RandomPairs, RandomViews
+from viewkit.pipelines.pairs.source import PairSource, ViewBatch
+from viewkit.pipelines.pretrain.config import PretrainSettings
+from viewkit.pipelines.training.framework import Framework
+from viewkit.pipelines.training.loop import BatchSelector
+from viewkit.pipelines.training.step import Stepper
+from viewkit.pipelines.views.policies import load_policy
+from viewkit.pipelines.views.policy import JointSpec, Policy
+from viewkit.shards.errors import ConfigError
+
+
+def create_source(settings: PretrainSettings, run: Run) -> PairSource:
+    """Batches of the views that are asked for: pairs, m + m views, crops, or candidates for `create_selector`."""
+    is_stored = settings.selection.stored
+    policy = load_policy(settings.policy).with_side(settings.side_px) if is_stored else views_policy(settings)
+    loader = open_loader(
+        run.dataset,
+        select=settings.select if is_stored else "random",
+        pairs=settings.pairs,
+        alpha=settings.alpha,
+        weights=settings.weights,
+        batch_size=share_of_batch(settings.batch_size),
+        seed=settings.seed,
+        rank=rank(),
+        world_size=world_size(),
+    )
+    sampler = stored_sampler(settings, run, policy) if is_stored else random_sampler(settings, run, policy)
+    return PairSource(loader, sampler, policy, run.device, create_preview(settings), cycle_generated=not is_stored)
+
+
+def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> RecipeSampler:
+    """Pairs from the column that `score` wrote."""
+    random = RandomPairs(
+        policy, seed=settings.seed, stage=run.stage, alpha=settings.alpha, generated=settings.generated
+    )
+    selection = Selection(k_sc=settings.k_sc, k_al=settings.k_al, quality=settings.weights == "quality")
+    return SOURCES[settings.select].sampler(random, selection)
+
+
+def random_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> RecipeSampler:
+    """Views sampled anew each epoch: those that are trained on, or candidates to select from."""
+    num_views = policy.num_views
+    if settings.num_globals is None:
+        num_views = 2 * settings.views_per_side if settings.views is None else settings.views
+    random = RandomViews(
+        policy,
+        seed=settings.seed,
+        stage=run.stage,
+        num_views=num_views,
+        alpha=settings.alpha,
+        generated=settings.generated,
+        by_side=settings.num_globals is None and settings.views_per_side > 1,
+    )
+    return LowestIouPairs(random) if settings.select == "lowest_iou" else random
+
+
+def views_policy(settings: PretrainSettings) -> Policy:
+    """The settings' policy at its side, with its joint distribution and, for multi-crop, its candidates.
+
+    Raises `ConfigError` where the policy's views do not fit the framework.
+    """
+    policy = load_policy(settings.policy).with_side(settings.side_px)
+    if settings.joint_area is not None:
+        policy = policy.with_joint(JointSpec(parameter="area", beta=settings.joint_area))
+    sides = [policy.side_of(spec) for spec in range(len(policy.views))]
+    if settings.num_globals is None:
+        if len(set(sides)) > 1:
+            raise ConfigError(
+                f"policy '{policy.name}' gives views of {' and '.join(map(str, sorted(set(sides))))} px, and "
+                f"{settings.framework} compares views of one side; take --framework dino or swav, or another policy"
+            )
+        return policy
+    large = settings.num_globals
+    if len(sides) != policy.num_views or len(sides) < large or len(set(sides[:large])) > 1:
+        raise ConfigError(
+            f"policy '{policy.name}' gives {policy.num_views} views by specifications for "
+            f"{', '.join(map(str, sides))} px, and {settings.framework} needs one for each view, "
+            f"the first {large} of one side; take another policy or --num-globals"
+        )
+    if settings.selection.by_loss:
+        assert settings.views is not None
+        num_small = 2 * num_small_views(policy, large) if settings.small_views is None else settings.small_views
+        if large != 2 or num_small < num_small_views(policy, large):
+            raise ConfigError(
+                f"select is '{settings.select}' with num_globals {large} and small_views {num_small}: it selects 2 "
+                f"large views, and {num_small_views(policy, large)} small ones as policy '{policy.name}' has them"
+            )
+        if settings.views == 2 and num_small == num_small_views(policy, large):
+            raise ConfigError(
+                f"views is 2 and small_views is {num_small}: all of them are used, so there is nothing to select"
+            )
+        return with_candidates(policy, num_large=settings.views, num_small=num_small, large_specs=large)
+    return policy
+
+
+def num_small_views(policy: Policy, num_large: int) -> int:
+    """Small views per row of a multi-crop policy."""
+    return policy.num_views - num_large
+
+
+def check_sides(backbone: Backbone, source: PairSource) -> None:
+    """`ConfigError` unless the backbone takes views of every side that the source renders."""
+    if backbone.kind != "vit":
+        return
+    patch_px = int(cast(tuple[int, int], backbone.trunk.patch_embed.patch_size)[0])
+    policy = source.policy
+    sides = {policy.side_of(spec) for spec in range(len(policy.views))}
+    preview = source.preview.side_px if isinstance(source.preview, Preview) else None
+    for side in sorted({*sides, *(() if preview is None else (preview,))}):
+        if side % patch_px:
+            raise ConfigError(
+                f"views of {side} px are not tiled by the {patch_px} px patches of '{backbone.name}'; take a multiple: "
+                "--select-side-px, --side-px, or a policy file with sides of its own"
+            )
+
+
+def create_selector(settings: PretrainSettings, run: Run) -> BatchSelector | None:
+    """What selects or weights the views of every batch before the step; None where they are trained on as they come."""
+    if settings.weights == "quality":
+        return weight_by_quality
+    if not settings.selection.by_loss:
+        return None
+    rule, preview = cast(Rule, settings.select), create_preview(settings)
+    log = None if settings.log_views is None else ViewLog(run.folder, settings.log_views)
+    if settings.num_globals is None:
+        return HardPairs(rule, preview, settings.agreement_every, log)
+    assert settings.views is not None and settings.comparisons is not None
+    return HardCrops(
+        num_large=settings.views,
+        num_chosen=num_small_views(load_policy(settings.policy), settings.num_globals),
+        comparisons=settings.comparisons,
+        seed=settings.seed,
+        stage=run.stage,
+        rule=rule,
+        preview=preview,
+        log=log,
+    )
+
+
+def weight_by_quality(framework: Framework, batch: ViewBatch, stepper: Stepper) -> ViewBatch:
+    """The batch with weights by the quality of its pairs (GenView, eq. 13)."""
+    assert batch.quality is not None, "the source was asked for it"
+    return replace(batch, weights=quality_weights(batch.quality))
+
+
+def create_preview(settings: PretrainSettings) -> Preview | None:
+    """How selection sees the candidates, where it does not see them as they are trained on."""
+    if settings.select_side_px is None and not settings.select_static_colour:
+        return None
+    return Preview(settings.select_side_px, settings.select_static_colour)

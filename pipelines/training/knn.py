@@ -1,0 +1,86 @@
+"""The weighted kNN probe: do neighbours in feature space share a class? (Wu et al. 2018, sec. 3.4)."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from viewkit.pipelines.encoders.encoder import FeatureExtractor
+from viewkit.pipelines.encoders.labelled_features import labelled_features
+from viewkit.pipelines.pairs.samples import SampleReader
+from viewkit.pipelines.training.framework import Framework
+from viewkit.pipelines.training.neighbours import vote
+from viewkit.pipelines.views.policy import Policy
+from viewkit.shards.column import Column
+from viewkit.shards.errors import ConfigError
+
+NEIGHBOURS = 20
+
+
+@dataclass(frozen=True)
+class KnnProbe:
+    """Top-1 of the kNN probe on the training images, each one left out of its own vote, by the backbone as it is."""
+
+    images: Column
+    reader: SampleReader
+    policy: Policy
+    device: str
+
+    @cached_property
+    def labelled(self) -> bool:
+        """Whether the images have labels; judged by the first row."""
+        return self.images.num_rows > 0 and "cls" in self.images.fields(0)
+
+    def check(self, option: str, value: int) -> None:
+        """`ConfigError` naming the option when there are no labels."""
+        if not self.labelled:
+            raise ConfigError(
+                f"{option} is {value} and the images have no labels; leave the option out, or pack them with "
+                "'--labels folders' or from tars that hold .cls members"
+            )
+
+    @torch.inference_mode()
+    def __call__(self, framework: Framework) -> dict[str, float]:
+        """{knn_top1: share}, or nothing when an image has no label. Leaves the framework in evaluation mode."""
+        if not self.labelled:
+            return {}
+        framework.eval()
+        policy = self.policy
+        encoder = FeatureExtractor(framework.encoder, policy.side_px, policy.mean, policy.std, self.device)
+        found = labelled_features(encoder, self.images, self.reader)
+        if found is None:
+            return {}
+        features, labels = found
+        predicted = knn_predict(features, labels, features, k=NEIGHBOURS, leave_one_out=True)
+        return {"knn_top1": top1(predicted, labels)}
+
+
+def knn_predict(
+    train: Float[Tensor, "m d"],
+    train_labels: Int[Tensor, " m"],
+    test: Float[Tensor, "n d"],
+    *,
+    k: int = 20,
+    tau: float = 0.07,
+    leave_one_out: bool = False,
+) -> Int[Tensor, " n"]:
+    """The class with the largest sum of exp(cos / tau) over the k nearest training rows by cosine.
+
+    leave_one_out: `test` is `train`, and no row votes for itself. Of equal sums the smaller class wins.
+    """
+    k = min(k, len(train) - leave_one_out)
+    num_classes = int(train_labels.max()) + 1
+    scores = vote(
+        train, train_labels, test, neighbours=(k,), tau=tau, num_classes=num_classes, leave_one_out=leave_one_out
+    )
+    return scores[k].argmax(dim=1)
+
+
+def top1(predicted: Int[Tensor, " n"], labels: Int[Tensor, " n"], *, balanced: bool = False) -> float:
+    """Share of right predictions; `balanced`: of every class, then averaged, so that large classes count no more."""
+    right = (predicted == labels).double()
+    if not balanced:
+        return float(right.mean())
+    return float(torch.stack([right[labels == label].mean() for label in labels.unique()]).mean())

@@ -1,0 +1,1 @@
+"""From recipes to pixels."""

@@ -1,0 +1,156 @@
+import shutil
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from small_datasets import CPU
+from tiny_chain import make, photographs
+
+from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.foreground.stage import ViewsForegroundStage
+from viewkit.pipelines.losses.row_weights import quality_weights
+from viewkit.pipelines.pairs import load
+from viewkit.pipelines.pairs.load import SOURCES, Source, load_pairs
+from viewkit.pipelines.pairs.options import SELECT, Select
+from viewkit.pipelines.pairs.stored import StoredPairs
+from viewkit.pipelines.quality.config import QualityConfig
+from viewkit.pipelines.quality.stage import QualityStage
+from viewkit.pipelines.score.config import RescoreConfig, ScoreConfig
+from viewkit.pipelines.score.rescore import RescoreStage
+from viewkit.pipelines.score.stage import ScoreStage
+from viewkit.shards.codecs import decode_npy
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.row import Row
+from viewkit.shards.writer import ShardWriter
+
+OPTIONS = {"policy": "moco_v3_vit", "side_px": 32, "batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    made = Dataset(tmp_path_factory.mktemp("pairs") / "data")
+    make(photographs(tmp_path_factory.mktemp("photographs")), made)
+    return made
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"select": "vs2fi"}, {"select": "stored"}, {"alpha": 1.0}, {"alpha": 1.0, "generated": "both"}]
+)
+def test_ranks_share_the_batches_of_one_process(dataset, options):
+    (whole,) = [batch.views1 for batch in load_pairs(dataset, **{**OPTIONS, "batch_size": 24}, **options).epoch(0)]
+    parts = [
+        load_pairs(dataset, **{**OPTIONS, "batch_size": 12}, rank=rank, world_size=2, **options) for rank in (0, 1)
+    ]
+    halves = [next(iter(part.epoch(0))).views1 for part in parts]
+    assert whole.shape == (24, 3, 32, 32)
+    assert [bool((whole[place * 12 : place * 12 + 12] == half).all()) for place, half in enumerate(halves)] == [
+        True
+    ] * 2
+
+
+def test_pairs_that_were_scored_on_other_images_are_refused(dataset, tmp_path):
+    copy = Dataset(shutil.copytree(dataset.path, tmp_path / "data"))
+    images = copy.column("images")
+    rows = [Row(row.key, {**row.fields, "json": b"{}"}) for row in images.rows(0)]
+    with ShardWriter(images.path, 0, images.identity.digest) as writer:
+        for outcome in [*rows, *(reject for _, reject in images.receipt(0).rejects)]:
+            writer.write(outcome)
+        writer.finish()
+    with pytest.raises(DataError, match="made from another 'images' than the one that is there now"):
+        load_pairs(Dataset(copy.path), **OPTIONS, select="vs2fi")
+
+
+def test_a_missing_column_names_the_command_that_makes_it(dataset, tmp_path):
+    shutil.copytree(dataset.path / "images", tmp_path / "data" / "images")
+    with pytest.raises(DataError, match="has no column 'pairs'; make it with 'viewkit score"):
+        load_pairs(Dataset(tmp_path / "data"), **OPTIONS, select="vs2fi")
+
+
+@pytest.fixture(scope="module")
+def rated(dataset, tmp_path_factory):
+    """Two views a round, one of the original and one of the generated image, and the quality of every pair."""
+    copy = Dataset(shutil.copytree(dataset.path, tmp_path_factory.mktemp("rated") / "data"))
+    for name in ("pairs", "quality", "foreground_views"):
+        shutil.rmtree(copy.path / name, ignore_errors=True)
+    run_stage(ScoreStage(), ScoreConfig(rounds=2, num_views=2, candidates="mixed"), copy, CPU)
+    config = QualityConfig(sign="+", sample=20)
+    run_stage(ViewsForegroundStage(), config.foreground(), copy, CPU)
+    run_stage(QualityStage(), config, copy, CPU)
+    return copy
+
+
+@pytest.mark.parametrize("select", ["stored", "vs2fi"])
+def test_batches_carry_the_quality_of_their_pairs(rated, select):
+    """With one pair a round there is no choice: in epoch 1 every row has the quality of round 1."""
+    source = load_pairs(rated, **OPTIONS, select=select, weights="quality")
+    batches = list(source.epoch(1))
+    column = rated.column("quality")
+    stored = [decode_npy(column.fields(place)["quality.npy"])[1, 0] for place in range(column.num_rows)]
+    found = torch.cat([batch.quality for batch in batches])
+    assert found.dtype == torch.float32 and np.isin(found.numpy(), np.float32(stored)).all()
+    assert len(found) == 24 and sorted(found.tolist()) == sorted(map(float, stored))
+    assert sum(batch.counts["missing_quality"] for batch in batches) == 0
+    assert quality_weights(batches[0].quality).sum().item() == pytest.approx(8)
+    assert next(load_pairs(rated, **OPTIONS, select=select).epoch(1)).quality is None
+
+
+def test_rescored_pairs_have_the_quality_of_the_pairs_they_were_made_of(rated):
+    run_stage(RescoreStage(), RescoreConfig(gamma=0.1), rated, CPU)
+    options = {**OPTIONS, "select": "stored", "weights": "quality"}
+    ours, theirs = (next(load_pairs(rated, **options, pairs=name).epoch(0)) for name in ("pairs_rescored", "pairs"))
+    assert torch.equal(ours.quality, theirs.quality) and torch.equal(ours.views1, theirs.views1)
+
+
+def test_a_quality_of_other_pairs_is_refused(rated, dataset, tmp_path):
+    """Pairs rescored from others, and pairs that were scored anew under the same name."""
+    copy = Dataset(shutil.copytree(rated.path, tmp_path / "data"))
+    shutil.move(copy.path / "pairs", tmp_path / "own")
+    shutil.copytree(dataset.path / "pairs", copy.path / "pairs")
+    run_stage(RescoreStage(column="others"), RescoreConfig(), copy, CPU)
+    shutil.rmtree(copy.path / "pairs")
+    shutil.copytree(tmp_path / "own", copy.path / "pairs")
+    with pytest.raises(DataError, match="it rates other pairs than those in column 'others'; delete"):
+        load_pairs(copy, **OPTIONS, select="stored", pairs="others", weights="quality")
+    shutil.rmtree(copy.path / "pairs")
+    shutil.copytree(dataset.path / "pairs", copy.path / "pairs")
+    with pytest.raises(DataError, match="it was made from another 'pairs' than the one that is there now"):
+        load_pairs(Dataset(copy.path), **OPTIONS, select="stored", weights="quality")
+
+
+def test_quality_needs_stored_pairs_and_its_column(dataset, tmp_path):
+    with pytest.raises(ConfigError, match="quality is known of stored pairs only; set --select stored or vs2fi"):
+        load_pairs(dataset, **OPTIONS, weights="quality")
+    copy = Dataset(shutil.copytree(dataset.path, tmp_path / "data"))
+    shutil.rmtree(copy.path / "quality", ignore_errors=True)
+    with pytest.raises(DataError, match="has no column 'quality'"):
+        load_pairs(copy, **OPTIONS, select="stored", weights="quality")
+
+
+def test_an_unknown_source_is_refused_by_the_names_of_those_that_exist(dataset):
+    with pytest.raises(ConfigError, match="select is 'best'; it must be one of random, stored, vs2fi"):
+        load_pairs(dataset, **OPTIONS, select="best")
+
+
+def test_the_options_of_pretrain_name_every_source():
+    assert set(get_args(Select)) == {*SELECT} == {*SOURCES, "hard", "easy", "lowest_iou"}
+    assert {name for name, each in SELECT.items() if each.stored} == {
+        name for name, source in SOURCES.items() if source.is_stored
+    }
+
+
+class FirstPairs(StoredPairs):
+    """A source from outside: always the first pair of the round."""
+
+    def select(self, scores, u):
+        return np.zeros(len(scores), dtype=np.int64)
+
+
+def test_a_source_is_added_by_one_line_of_the_table(rated, monkeypatch):
+    added = {**SOURCES, "first": Source(lambda random, s: FirstPairs(random, quality=s.quality), is_stored=True)}
+    monkeypatch.setattr(load, "SOURCES", added)
+    options = {**OPTIONS, "weights": "quality"}
+    ours, theirs = (next(load_pairs(rated, **options, select=name).epoch(0)) for name in ("first", "stored"))
+    assert torch.equal(ours.views1, theirs.views1), "with one pair a round there is no choice"
+    assert torch.equal(ours.quality, theirs.quality)

@@ -1,0 +1,215 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from vs2fi_world import make_images
+
+from viewkit.pipelines.engine.contract import Run
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import plan_stage, run_stage
+from viewkit.pipelines.frameworks.table import create_framework
+from viewkit.pipelines.hard_views.log import read_view_log
+from viewkit.pipelines.models.backbones import create_backbone
+from viewkit.pipelines.pairs.source import ViewBatch
+from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
+from viewkit.pipelines.pretrain.pairs import create_selector, create_source, views_policy, weight_by_quality
+from viewkit.pipelines.pretrain.stage import PretrainStage, shares_of
+from viewkit.pipelines.training import loop
+from viewkit.pipelines.training.monitoring import read_metrics
+from viewkit.pipelines.training.step import Stepper
+from viewkit.pipelines.views.boxes import overlap
+from viewkit.pipelines.views.recipe import BOX, column
+from viewkit.shards.errors import ConfigError
+
+CPU = Execution(device="cpu")
+CONFIG = PretrainConfig(
+    framework="simsiam", arch="resnet10_narrow", lr=0.05, epochs=3, warmup_epochs=0.0, batch_size=8, hidden=16, dim=16,
+    side_px=16,
+)  # fmt: skip
+DINO = PretrainConfig(
+    framework="dino", arch="resnet10_narrow", epochs=1, warmup_epochs=0.0, batch_size=8, hidden=16, bottleneck=8,
+    dim=24, side_px=16, select="hard", small_views=9, comparisons=6,
+)  # fmt: skip
+TIMES = ("images_per_s", "wait_share", "render_share")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return make_images(tmp_path_factory.mktemp("views") / "d")
+
+
+def simsiam():
+    return create_framework(create_backbone(CONFIG.arch, CONFIG.side_px), resolve(CONFIG), steps=1)
+
+
+def run_of(dataset):
+    return Run(dataset=dataset, folder=dataset.path, stage="pretrain")
+
+
+def test_a_run_on_hard_views_killed_in_the_middle_of_an_epoch_chooses_the_same_afterwards(dataset, monkeypatch):
+    config = replace(CONFIG, select="hard", select_side_px=8, agreement_every=5, log_views=3)
+    whole = run_stage(PretrainStage("whole"), config, dataset, CPU)
+    assert 0 < whole.numbers["lowest_iou"] < 1 and 0 < whole.numbers["hard_agreement"] <= 1
+    monkeypatch.setattr(loop, "CHECKPOINT_S", 0.0)
+    steps, train_step = [], loop.train_step
+
+    def dying(*arguments):
+        steps.append(1)
+        if len(steps) == 14:
+            raise MemoryError
+        return train_step(*arguments)
+
+    monkeypatch.setattr(loop, "train_step", dying)
+    with pytest.raises(MemoryError):
+        run_stage(PretrainStage("killed"), config, dataset, CPU)
+    resumed = run_stage(PretrainStage("killed"), config, dataset, CPU)
+    assert len(steps) == 14 + 5 and resumed.numbers == whole.numbers
+    logs = [read_view_log(dataset.path / "runs" / name) for name in ("whole", "killed")]
+    assert logs[0]["step"].tolist() == np.repeat([0, 3, 6, 9, 12], 8).tolist()
+    assert all(np.array_equal(values, logs[1][name]) for name, values in logs[0].items())
+    lines = [read_metrics(dataset.path / "runs" / name / "metrics.jsonl") for name in ("whole", "killed")]
+    assert [line["loss"] for line in lines[0]] == [line["loss"] for line in lines[1]]
+    files = dataset.artifact("runs/whole").files
+    assert next(name for name in files if name.startswith("views/")) == "views/00000000.npz"
+
+
+def test_a_plan_of_hard_views_times_selection_too_and_writes_nothing(dataset):
+    plan = plan_stage(PretrainStage("plan"), replace(CONFIG, select="easy", log_views=1), dataset, CPU)
+    assert plan["step_s"] > 0 and not (dataset.path / "runs" / "plan").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"framework": "moco_v3", "views_per_side": 2, "multi_view": "dsf", "joint_area": 0.0},
+        {"framework": "moco_v1", "hidden": None, "queue_length": 16, "bn_splits": 1, "views_per_side": 2,
+         "multi_view": "dsf", "dsf_exact": True},
+        {"views_per_side": 2, "multi_view": "fea_avg"},
+        {"select": "lowest_iou", "views": 3},
+    ],
+)  # fmt: skip
+def test_runs_on_other_views_end(dataset, options):
+    config = replace(CONFIG, epochs=1, **options)
+    assert np.isfinite(
+        run_stage(PretrainStage("-".join(map(str, options.values()))), config, dataset, CPU).numbers["loss"]
+    )
+
+
+def test_a_run_of_dino_chooses_among_crops(dataset):
+    run_stage(PretrainStage("dino"), replace(DINO, log_views=1), dataset, CPU)
+    log = read_view_log(dataset.path / "runs" / "dino")
+    assert log["views"].shape == (40, 10) and log["recipes"].shape == (40, 13, 21)
+    assert (log["views"][:, :2] % 2 == [0, 1]).all() and (log["views"][:, 2:] >= 4).all()
+    assert len({tuple(row) for row in log["views"].tolist()}) > 1
+
+
+def test_a_side_holds_the_views_of_one_specification_and_a_joint_distribution_pairs_the_two(dataset):
+    config = replace(CONFIG, framework="moco_v3", policy="moco_v3", views_per_side=3, joint_area=50.0)
+    source = create_source(resolve(config), run_of(dataset))
+    batch = next(source.epoch(0))
+    assert len(batch.views) == 6 and batch.scene.recipes[0, :, column("spec")].tolist() == [0, 0, 0, 1, 1, 1]
+    height, width = (batch.scene.recipes[:, :, column(name)].astype(np.float64) for name in ("height", "width"))
+    ratio = np.abs(np.log((height * width)[:, :3] / (height * width)[:, 3:]))
+    assert ratio.max() < 0.25, "beta 50: the areas of a pair are nearly equal"
+    plain = next(create_source(resolve(replace(config, joint_area=None)), run_of(dataset)).epoch(0)).scene.recipes
+    height, width = (plain[:, :, column(name)].astype(np.float64) for name in ("height", "width"))
+    assert np.abs(np.log((height * width)[:, :3] / (height * width)[:, 3:])).max() > 0.5
+
+
+def test_candidates_are_rendered_small_and_kept_whole(dataset):
+    config = replace(CONFIG, select="hard", views=5, select_side_px=8)
+    batch = next(create_source(resolve(config), run_of(dataset)).epoch(0))
+    assert [tuple(view.shape) for view in batch.views] == [(8, 3, 8, 8)] * 5 and batch.scene.sides_px == (16,) * 5
+
+
+def test_lowest_iou_is_lower_than_chance(dataset):
+    def mean_iou(config):
+        boxes = (
+            next(create_source(resolve(config), run_of(dataset)).epoch(0)).scene.recipes[:, :, BOX].astype(np.float64)
+        )
+        return overlap(boxes[:, 0], boxes[:, 1]).mean()
+
+    assert mean_iou(replace(CONFIG, select="lowest_iou", views=8)) < 0.5 * mean_iou(CONFIG)
+
+
+def test_two_views_of_a_pair_framework_are_those_of_before(dataset):
+    batch = next(create_source(resolve(CONFIG), run_of(dataset)).epoch(0))
+    assert len(batch.views) == 2 and batch.weights is None and create_selector(resolve(CONFIG), run_of(dataset)) is None
+
+
+def test_weights_by_quality_sum_to_the_batch_and_grow_with_it(dataset):
+    views = (torch.zeros(3, 3, 4, 4),) * 2
+    quality = torch.tensor([-1.0, 0.0, 1.0])
+    batch = ViewBatch(views, None, {}, wait_s=0.0, render_s=0.0, quality=quality)
+    weights = weight_by_quality(simsiam(), batch, Stepper.make("cpu")).weights
+    torch.testing.assert_close(weights, 3 * quality.softmax(dim=0))
+    config = replace(CONFIG, select="stored", weights="quality")
+    assert PretrainStage("x").reads(config) == ("images", "pairs", "quality")
+    assert create_selector(resolve(config), run_of(dataset)) is weight_by_quality
+
+
+def test_shares_are_of_all_rows():
+    lines = [{"lowest_iou": 3, "agreement_rows": 8, "agreement_same": 6}, {"lowest_iou": 5}]
+    assert shares_of(lines, 16) == {"lowest_iou": 0.5, "hard_agreement": 0.75}
+    assert shares_of([{"loss": 1.0}], 16) == {}
+
+
+REFUSED = [
+    ({"select": "hard", "framework": "vicreg"}, "its loss is one number of a whole batch, so no row has a worst pair"),
+    ({"select": "easy", "framework": "barlow_twins"}, "its loss is one number of a whole batch"),
+    ({"select": "hard", "framework": "swav"}, "its targets are shares of a whole batch"),
+    ({"select": "hard", "views": 2}, "views is 2 and select is 'hard': of 2 views there is one pair"),
+    ({"select": "lowest_iou", "views": 1}, "nothing to choose; take at least 3"),
+    (
+        {"select": "hard", "framework": "dino", "views": 3},
+        "views is 3: half of the large views follow each specification",
+    ),
+    ({"select": "hard", "framework": "dino", "select_side_px": 16}, "dino takes crops of two sides"),
+    ({"select": "hard", "small_views": 4}, "small_views and comparisons are of multi-crop, and moco_v3 takes pairs"),
+    ({"select": "hard", "select_side_px": 64}, "select_side_px is 64; it must lie in 4 ... 32"),
+    ({"select": "hard", "views_per_side": 2}, "with views_per_side 2 and select is 'hard', which gives one pair"),
+    ({"select": "lowest_iou", "framework": "dino"}, "which gives pairs, and dino takes several crops"),
+    ({"select": "lowest_iou", "alpha": 0.5}, "crops of different images have no overlap"),
+    ({"select": "vs2fi", "framework": "swav"}, "which gives pairs, and swav takes several crops"),
+    ({"views": 4}, "views is 4 and select is 'random': it needs --select hard, easy or lowest_iou"),
+    ({"log_views": 5}, "log_views is 5 and select is 'random': it needs --select hard or easy"),
+    ({"select": "hard", "agreement_every": 5}, "it needs --select-side-px or --select-static-colour"),
+    ({"select": "vs2fi", "joint_area": 0.0}, "joint_area is 0.0 and select is 'vs2fi'"),
+    ({"weights": "quality"}, "quality is known of stored pairs only; set --select stored or vs2fi"),
+    ({"weights": "quality", "select": "stored", "framework": "vicreg"}, "so no row can be weighted"),
+    ({"multi_view": "dsf", "framework": "simsiam"}, "it needs keys of a momentum encoder"),
+    ({"multi_view": "dsf", "decoupled": True}, "has a denominator of its own; leave --decoupled out"),
+    ({"multi_view": "dsf", "dim": 8}, "dim is 8; it needs at least 16"),
+    ({"multi_view": "fea_avg", "framework": "vicreg"}, "it needs a loss that compares directions"),
+    ({"views_per_side": 2, "framework": "dino"}, "dino has several crops already"),
+    ({"views_per_side": 2, "select": "vs2fi"}, "which gives one pair; take --select random"),
+    ({"dsf_exact": True}, "it needs --multi-view dsf"),
+    ({"dsf_shrink": 1.0, "multi_view": "dsf"}, "dsf_shrink is 1.0; it must lie in 0.01 ... 0.999"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_what_excludes_each_other_is_refused_at_once(options, message):
+    with pytest.raises(ConfigError) as refused:
+        PretrainConfig(**options)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_views_that_do_not_fit_the_framework_or_the_network_are_refused_before_any_work(dataset):
+    with pytest.raises(
+        ConfigError, match="policy 'dino' gives views of 7 and 16 px, and simsiam compares views of one"
+    ):
+        views_policy(resolve(replace(CONFIG, policy="dino")))
+    with pytest.raises(ConfigError, match="needs one for each view, the first 3 of one side"):
+        views_policy(resolve(replace(DINO, policy="simsiam", num_globals=3)))
+    with pytest.raises(ConfigError, match="views is 2 and small_views is 8: all of them are used"):
+        views_policy(resolve(replace(DINO, views=2, small_views=8)))
+    with pytest.raises(ConfigError, match="it selects 2 large views, and 8 small ones as policy 'dino' has them"):
+        views_policy(resolve(replace(DINO, small_views=7)))
+    vit = PretrainConfig(framework="dino", arch="vit_pico_patch8", batch_size=8, dim=24)
+    with pytest.raises(ConfigError, match="views of 14 px are not tiled by the 8 px patches of 'vit_pico_patch8'"):
+        plan_stage(PretrainStage("p"), vit, dataset, CPU)
+    small = PretrainConfig(arch="vit_pico_patch8", batch_size=8, select="hard", select_side_px=12)
+    with pytest.raises(ConfigError, match="views of 12 px are not tiled"):
+        plan_stage(PretrainStage("p"), small, dataset, CPU)
