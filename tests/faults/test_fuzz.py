@@ -30,11 +30,16 @@ from viewkit.shards.verify import verify
 
 MAX_S = 5.0
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=8),
+    # NaN and infinity have no rendering: no document can hold them.
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
-FUZZ = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @contextlib.contextmanager
@@ -77,8 +82,7 @@ def test_a_sealed_identity_with_any_value_in_any_field_is_an_error_or_a_result(d
     before = path.read_bytes()
     content = {k: v for k, v in json.loads(before).items() if k not in ("seal", "format")}
     try:
-        with contextlib.suppress(ValueError):  # an infinite or huge number has no rendering
-            path.write_bytes(render({**content, field: value}))
+        path.write_bytes(render({**content, field: value}))
         everything(dataset.path)
     finally:
         path.write_bytes(before)
