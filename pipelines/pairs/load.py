@@ -60,6 +60,7 @@ def load_pairs(
     alpha: float = 0.0,
     generated: GeneratedViews = "one",
     weights: Weights = "none",
+    epochs: int = 1,
     seed: int = 0,
     stage: str = "pretrain",
     device: str = "cpu",
@@ -75,11 +76,12 @@ def load_pairs(
         (column `genview`); 0 leaves stored pairs as they were scored.
     weights: with "quality" the batches carry q of their pairs (column `quality`), from which `losses.row_weights`
         computes weights.
+    epochs: of the whole training, over which a policy's ceiling on overlaps moves.
     rank, world_size: of this process; every rank gets other rows and the same number of steps.
     Raises `DataError` for a missing column or one made from other images, `ConfigError` for fewer rows than a batch.
     """
     spec = load_policy(policy).with_side(side_px)
-    random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated)
+    random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated, rounds=epochs)
     selection = Selection(k_sc=k_sc, k_al=k_al, quality=weights == "quality")
     sampler = source_of(select, weights).sampler(random, selection)
     loader = open_loader(

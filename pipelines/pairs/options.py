@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
+from viewkit.pipelines.views.policy import IouCeiling
 from viewkit.shards.errors import ConfigError
 
 Select = Literal["random", "stored", "vs2fi", "hard", "easy", "lowest_iou"]
@@ -60,6 +61,11 @@ class ViewOptions:
     joint_area: Annotated[
         float | None, "JointCrop: beta of the joint distribution of a pair's crop areas, e.g. 0 (default: the policy's)"
     ] = None
+    max_iou: Annotated[
+        float | None, "sample a pair again whose crops overlap more than this in the first epoch (default: the policy's)"
+    ] = None
+    max_iou_end: Annotated[float | None, "max_iou in the last epoch, linear in between (default: max_iou)"] = None
+    max_iou_alternating: Annotated[bool, "max_iou: in every other epoch only, half of the images in each"] = False
     views: Annotated[
         int | None,
         f"hard, easy, lowest_iou: candidate views per row; with multi-crop, the large ones (default: {VIEWS})",
@@ -83,6 +89,13 @@ class ViewOptions:
     def selection(self) -> Selection:
         return SELECT[self.select]
 
+    def iou_ceiling(self) -> IouCeiling | None:
+        """The bound on a pair's overlap that the options ask for; None where they leave it to the policy."""
+        if self.max_iou is None:
+            return None
+        end = self.max_iou if self.max_iou_end is None else self.max_iou_end
+        return IouCeiling(start=self.max_iou, end=end, alternating=self.max_iou_alternating)
+
     def check_views(self, side_px: int) -> None:
         """`ConfigError` for values out of range, and for options that would have no effect.
 
@@ -91,15 +104,16 @@ class ViewOptions:
         check_at_least(1, k_al=self.k_al, agreement_every=self.agreement_every, log_views=self.log_views)
         check_within(0, 1, alpha=self.alpha, k_sc=self.k_sc)
         check_within(-100, 100, joint_area=self.joint_area)
+        check_within(0, 1, max_iou=self.max_iou, max_iou_end=self.max_iou_end)
         check_within(1, 64, views_per_side=self.views_per_side, views=self.views)
         check_within(1, 48, small_views=self.small_views)
         check_within(1, 1_000_000, comparisons=self.comparisons)
         check_within(4, side_px, select_side_px=self.select_side_px)
         self._check_given()
-        if self.select == "lowest_iou" and self.alpha:
+        by_overlap = "select is 'lowest_iou'" if self.select == "lowest_iou" else f"max_iou is {self.max_iou}"
+        if self.alpha and (self.select == "lowest_iou" or self.max_iou is not None):
             raise ConfigError(
-                f"select is 'lowest_iou' and alpha is {self.alpha}: crops of different images have no overlap; set "
-                "--alpha 0"
+                f"{by_overlap} and alpha is {self.alpha}: crops of different images have no overlap; set --alpha 0"
             )
         if self.weights == "quality" and not self.selection.stored:
             raise ConfigError(
@@ -120,6 +134,9 @@ class ViewOptions:
             ("log_views", by_loss, "--select hard or easy"),
             ("agreement_every", by_loss and previews, "--select-side-px or --select-static-colour"),
             ("joint_area", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
+            ("max_iou", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
+            ("max_iou_end", self.max_iou is not None, "--max-iou"),
+            ("max_iou_alternating", self.max_iou is not None, "--max-iou"),
             ("generated", self.alpha > 0 or self.generated == "one", "--alpha above 0"),
         ):
             value = getattr(self, name)

@@ -40,21 +40,27 @@ def create_source(settings: PretrainSettings, run: Run) -> PairSource:
         rank=rank(),
         world_size=world_size(),
     )
-    sampler = stored_sampler(settings, run, policy) if is_stored else random_sampler(settings, run, policy)
+    rounds = settings.epochs if settings.steps is None else -(-settings.steps // loader.steps_per_epoch)
+    sampler = (stored_sampler if is_stored else random_sampler)(settings, run, policy, rounds)
     return PairSource(loader, sampler, policy, run.device, create_preview(settings), cycle_generated=not is_stored)
 
 
-def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> RecipeSampler:
-    """Pairs from the column that `score` wrote."""
+def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:
+    """Pairs from the column that `score` wrote. rounds: epochs of the training."""
     random = RandomPairs(
-        policy, seed=settings.seed, stage=run.stage, alpha=settings.alpha, generated=settings.generated
+        policy,
+        seed=settings.seed,
+        stage=run.stage,
+        alpha=settings.alpha,
+        generated=settings.generated,
+        rounds=rounds,
     )
     selection = Selection(k_sc=settings.k_sc, k_al=settings.k_al, quality=settings.weights == "quality")
     return SOURCES[settings.select].sampler(random, selection)
 
 
-def random_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> RecipeSampler:
-    """Views sampled anew each epoch: those that are trained on, or candidates to select from."""
+def random_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:
+    """Views sampled anew each epoch: those that are trained on, or candidates to select from. rounds: epochs."""
     num_views = policy.num_views
     if settings.num_globals is None:
         num_views = 2 * settings.views_per_side if settings.views is None else settings.views
@@ -66,6 +72,7 @@ def random_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> Reci
         alpha=settings.alpha,
         generated=settings.generated,
         by_side=settings.num_globals is None and settings.views_per_side > 1,
+        rounds=rounds,
     )
     return LowestIouPairs(random) if settings.select == "lowest_iou" else random
 
@@ -78,6 +85,8 @@ def views_policy(settings: PretrainSettings) -> Policy:
     policy = load_policy(settings.policy).with_side(settings.side_px)
     if settings.joint_area is not None:
         policy = policy.with_joint(JointSpec(parameter="area", beta=settings.joint_area))
+    if (ceiling := settings.iou_ceiling()) is not None:
+        policy = replace(policy, iou=ceiling)
     sides = [policy.side_of(spec) for spec in range(len(policy.views))]
     if settings.num_globals is None:
         if len(set(sides)) > 1:

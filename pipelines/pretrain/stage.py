@@ -33,6 +33,7 @@ class PretrainStage(FitStage[PretrainConfig]):
     """Writes config.json, encoder.safetensors with encoder.json, metrics.jsonl and checkpoint/ into ``runs/NAME``."""
 
     name: ClassVar[str] = "pretrain"
+    version: ClassVar[int] = 2
     resumes: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard", "checkpoint")

@@ -213,3 +213,49 @@ def test_views_that_do_not_fit_the_framework_or_the_network_are_refused_before_a
     small = PretrainConfig(arch="vit_pico_patch8", batch_size=8, select="hard", select_side_px=12)
     with pytest.raises(ConfigError, match="views of 12 px are not tiled"):
         plan_stage(PretrainStage("p"), small, dataset, CPU)
+
+
+def mean_overlaps(config, dataset, *, first=0, second=1):
+    """Mean overlap of two views of every image, epoch by epoch."""
+    source = create_source(resolve(config), run_of(dataset))
+    means = []
+    for epoch in range(config.epochs):
+        boxes = np.concatenate([batch.scene.recipes[:, :, BOX] for batch in source.epoch(epoch)]).astype(np.float64)
+        means.append(overlap(boxes[:, first], boxes[:, second]).mean())
+    return means
+
+
+@pytest.mark.parametrize(("start", "end", "sign"), [(0.1, 0.8, 1), (1.0, 0.1, -1)])
+def test_the_ceiling_on_overlaps_moves_while_a_run_trains(dataset, start, end, sign):
+    config = replace(CONFIG, policy="moco_v2", max_iou=start, max_iou_end=end)
+    first, middle, last = mean_overlaps(config, dataset)
+    assert sign * (middle - first) > 0.03 and sign * (last - middle) > 0.03
+    assert min(first, last) < 0.1
+
+
+def test_the_ceiling_moves_over_the_epochs_of_a_run_given_in_steps(dataset):
+    per_epoch = create_source(resolve(CONFIG), run_of(dataset)).steps_per_epoch
+    config = replace(CONFIG, policy="moco_v2", max_iou=0.1, max_iou_end=0.8)
+    in_steps = replace(config, epochs=2, steps=3 * per_epoch)
+    assert mean_overlaps(in_steps, dataset) == mean_overlaps(config, dataset)[:2]
+
+
+def test_a_ceiling_holds_between_the_large_and_between_the_small_views_of_multi_crop(dataset):
+    config = replace(DINO, select="random", small_views=None, comparisons=None, max_iou=0.2, policy="dino", side_px=28)
+    source = create_source(resolve(config), run_of(dataset))
+    boxes = next(source.epoch(0)).scene.recipes[:, :, BOX].astype(np.float64)
+    assert all((overlap(boxes[:, j], boxes[:, j + 1]) <= 0.2).all() for j in range(2, 10, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_iou": 0.3, "alpha": 0.5}, "max_iou is 0.3 and alpha is 0.5: crops of different images have no overlap"),
+        ({"max_iou": 0.3, "select": "vs2fi"}, "max_iou is 0.3 and select is 'vs2fi': it needs views sampled anew"),
+        ({"max_iou_end": 0.3}, "max_iou_end is 0.3 and select is 'random': it needs --max-iou"),
+        ({"max_iou": 1.5}, "max_iou is 1.5"),
+    ],
+)
+def test_a_ceiling_without_effect_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        replace(CONFIG, **options)
