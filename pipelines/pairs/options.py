@@ -62,7 +62,8 @@ class ViewOptions:
         float | None, "JointCrop: beta of the joint distribution of a pair's crop areas, e.g. 0 (default: the policy's)"
     ] = None
     max_iou: Annotated[
-        float | None, "sample a pair again whose crops overlap more than this in the first epoch (default: the policy's)"
+        float | None,
+        "sample pairs again whose crops overlap more than this in the first epoch (default: the policy's)",
     ] = None
     max_iou_end: Annotated[float | None, "max_iou in the last epoch, linear in between (default: max_iou)"] = None
     max_iou_alternating: Annotated[bool, "max_iou: in every other epoch only, half of the images in each"] = False

@@ -97,7 +97,7 @@ class PretrainStage(FitStage[PretrainConfig]):
             mean=training.source.policy.mean,
             std=training.source.policy.std,
         )
-        save_encoder(run.folder, training.framework.encoder, facts)
+        save_encoder(run.folder, training.framework.kept, facts)
         steps, lines = training.schedule.steps, read_metrics(run.folder / METRICS)
         counts = {name: sum(int(line.get(name) or 0) for line in lines) for name in COUNTED if name in lines[-1]}
         shares = shares_of(lines, steps * settings.batch_size)
@@ -114,7 +114,12 @@ def prepare(settings: PretrainSettings, run: Run) -> Training[Framework]:
 
     def build(steps: int) -> Framework:
         backbone = create_backbone(
-            settings.arch, settings.side_px, init=settings.init, num_heads=settings.num_heads, seed=settings.seed
+            settings.arch,
+            settings.side_px,
+            init=settings.init,
+            num_heads=settings.num_heads,
+            drop_path=settings.drop_path,
+            seed=settings.seed,
         )
         check_sides(backbone, source)
         framework = create_framework(backbone, settings, steps=steps, steps_per_epoch=source.steps_per_epoch)
@@ -126,6 +131,8 @@ def prepare(settings: PretrainSettings, run: Run) -> Training[Framework]:
         weight_decay=settings.weight_decay,
         weight_decay_end=settings.weight_decay_end,
         decay_all=settings.decay_all,
+        lr_end=settings.lr_end,
+        lr_schedule=settings.lr_schedule,
     )
     return prepare_training(run, source, settings, optimisation, build, create_selector(settings, run))
 

@@ -56,7 +56,12 @@ class Framework(nn.Module, ABC):
     @property
     @abstractmethod
     def encoder(self) -> Backbone:
-        """What is trained for: the backbone that is kept."""
+        """The backbone that learns."""
+
+    @property
+    def kept(self) -> Backbone:
+        """The backbone that is probed and saved: the one that learns, where the method does not keep its teacher."""
+        return self.encoder
 
     def roles(self, num_views: int) -> tuple[Sequence[int], Sequence[int]]:
         """Which views of a row pass through the learning network, and which through the target network."""
