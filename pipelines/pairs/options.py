@@ -85,6 +85,9 @@ class ViewOptions:
     ] = None
     log_views: Annotated[int | None, "hard, easy: write recipes, losses and choices of every so many steps"] = None
     views_per_side: Annotated[int, "m: compare m views of a row with m others"] = 1
+    norms_per_view: Annotated[
+        bool, "views_per_side: batch norms see every view alone, one pass each, not all views of a side together"
+    ] = False
 
     @property
     def selection(self) -> Selection:
@@ -138,6 +141,7 @@ class ViewOptions:
             ("max_iou", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
             ("max_iou_end", self.max_iou is not None, "--max-iou"),
             ("max_iou_alternating", self.max_iou is not None, "--max-iou"),
+            ("norms_per_view", self.views_per_side > 1, "--views-per-side above 1"),
             ("generated", self.alpha > 0 or self.generated == "one", "--alpha above 0"),
         ):
             value = getattr(self, name)

@@ -123,6 +123,7 @@ def prepare(settings: PretrainSettings, run: Run) -> Training[Framework]:
         )
         check_sides(backbone, source)
         framework = create_framework(backbone, settings, steps=steps, steps_per_epoch=source.steps_per_epoch)
+        framework.joins_sides = settings.views_per_side > 1 and not settings.norms_per_view
         MULTI_VIEW[settings.multi_view].apply(framework, **settings.compared)
         return framework
 

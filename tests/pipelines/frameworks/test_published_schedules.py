@@ -25,7 +25,8 @@ from viewkit.pipelines.views.policies import load_policy
 from viewkit.shards.errors import ConfigError
 
 DINO = PretrainConfig(
-    framework="dino", arch="vit_pico_patch8", epochs=2, batch_size=8, hidden=16, bottleneck=8, dim=24, side_px=56, warmup_epochs=0.0,
+    framework="dino", arch="vit_pico_patch8", epochs=2, batch_size=8, hidden=16, bottleneck=8, dim=24, side_px=56,
+    warmup_epochs=0.0,
 )  # fmt: skip
 
 
@@ -63,8 +64,8 @@ def test_moco_v1_takes_a_tenth_after_epochs_120_and_160_of_200():
 def test_every_framework_warms_up_as_its_code_does():
     found = {name: (card.resnet.warmup_epochs, card.vit.warmup_epochs) for name, card in cards().items()}
     assert found == {
-        **{name: (10.0, 40.0) for name in ("simclr", "moco_v3", "byol", "swav", "vicreg", "barlow_twins")},
-        **{name: (0.0, 40.0) for name in ("moco_v1", "moco_v2", "simsiam")},
+        **dict.fromkeys(("simclr", "moco_v3", "byol", "swav", "vicreg", "barlow_twins"), (10.0, 40.0)),
+        **dict.fromkeys(("moco_v1", "moco_v2", "simsiam"), (0.0, 40.0)),
         "dino": (10.0, 10.0),
     }
     assert settings_of("moco_v3", 1024, arch="vit_small_patch16_224", epochs=300).warmup_epochs == 40.0
@@ -115,7 +116,12 @@ def test_dino_keeps_its_teacher(tmp_path, monkeypatch):
 
     monkeypatch.setattr("viewkit.pipelines.pretrain.stage.train", remembering)
     dataset = make_images(tmp_path / "d")
-    run_stage(PretrainStage("dino"), replace(DINO, arch="resnet10_narrow", side_px=16, steps=2), dataset, Execution(device="cpu"))
+    run_stage(
+        PretrainStage("dino"),
+        replace(DINO, arch="resnet10_narrow", side_px=16, steps=2),
+        dataset,
+        Execution(device="cpu"),
+    )
     kept, _ = load_encoder(dataset.artifact("runs/dino"))
     (framework,) = trained
     teacher, student = framework.momentum_backbone.trunk.state_dict(), framework.backbone.trunk.state_dict()
@@ -140,7 +146,9 @@ def test_a_dropping_backbone_has_timms_rates_and_its_momentum_copy_drops_nothing
     plain = create_backbone("vit_pico_patch8", 32, init="timm")
     views = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(backbone.eval()(views), plain.eval()(views), msg="dropping changes no weights")
-    assert resolve(DINO).drop_path == 0.1 and resolve(replace(DINO, framework="moco_v3", bottleneck=None)).drop_path == 0
+    assert (
+        resolve(DINO).drop_path == 0.1 and resolve(replace(DINO, framework="moco_v3", bottleneck=None)).drop_path == 0
+    )
     with pytest.raises(ConfigError, match="drops paths at random, others in each of the two passes"):
         check_micro_batch(backbone, 2, 8)
 
