@@ -100,7 +100,7 @@ class PretrainStage(FitStage[PretrainConfig]):
         save_encoder(run.folder, training.framework.kept, facts)
         steps, lines = training.schedule.steps, read_metrics(run.folder / METRICS)
         counts = {name: sum(int(line.get(name) or 0) for line in lines) for name in COUNTED if name in lines[-1]}
-        shares = shares_of(lines, steps * settings.batch_size)
+        shares = shares_of(lines)
         return {"steps": steps, "loss": last["loss"], "spread": last["spread"], **counts, **shares}
 
     def plan(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
@@ -138,15 +138,15 @@ def prepare(settings: PretrainSettings, run: Run) -> Training[Framework]:
     return prepare_training(run, source, settings, optimisation, build, create_selector(settings, run))
 
 
-def shares_of(lines: Sequence[Mapping[str, Any]], num_rows: int) -> dict[str, float]:
-    """What hard view selection counted, as shares of all rows: pairs of least overlap, and choices that agreed."""
+def shares_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What hard view selection counted, as shares of the rows counted: pairs of least overlap, choices that agreed."""
 
     def total(name: str) -> int:
         return sum(int(line.get(name) or 0) for line in lines)
 
     shares = {}
-    if any("lowest_iou" in line for line in lines):
-        shares["lowest_iou"] = total("lowest_iou") / num_rows
+    if comparable := total("lowest_iou_rows"):
+        shares["lowest_iou"] = total("lowest_iou") / comparable
     if compared := total("agreement_rows"):
         shares["hard_agreement"] = total("agreement_same") / compared
     return shares

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewkit.pipelines.distributed import gather
+from viewkit.pipelines.distributed import gather, mean_over_processes
 from viewkit.pipelines.losses.row_weights import weighted_mean
 from viewkit.pipelines.models.backbone import Backbone, Encoded
 from viewkit.pipelines.training.optimisers import parameter_groups
@@ -51,6 +51,8 @@ class Framework(nn.Module, ABC):
         self.step = 0
         self.merge: Merge | None = None
         self.joins_sides = False
+        self.margin_of: MarginOf | None = None
+        self.margin: Tensor | None = None
         self.compare: "Compare" = average_losses
         self.watched: Tensor | None = None
         self.features: Tensor | None = None
@@ -128,7 +130,9 @@ class Framework(nn.Module, ABC):
         """The loss when the backbones have run already."""
         outputs = self._project_all(encoded, targets)
         self.watch(outputs, encoded)
-        return self.loss_of(outputs if self.merge is None else self.merge(outputs), weights)
+        compared = outputs if self.merge is None else self.merge(outputs)
+        self.watch_margin(compared)
+        return self.loss_of(compared, weights)
 
     def _project_all(self, encoded: Sequence[Encoded | None], targets: Sequence[Encoded | None]) -> list[Outputs]:
         """The heads on every view, or on all views of a side together."""
@@ -149,6 +153,12 @@ class Framework(nn.Module, ABC):
         self.watched = next((each.z.detach() for each in outputs if each.z is not None), None)
         self.features = next((each[0].detach() for each in encoded if each is not None), None)
 
+    def watch_margin(self, compared: Sequence[Outputs]) -> None:
+        """Keep s+ - s- of the first side's first queries and the second side's first keys, where the loss has it."""
+        query, key = compared[0].query, compared[len(compared) // 2].key
+        if self.margin_of is not None and query is not None and key is not None:
+            self.margin = self.margin_of(query.detach(), key.detach(), self.negatives())
+
     def negatives(self) -> Float[Tensor, "m d"] | None:
         """Keys of earlier steps that are the negatives of every row (a queue's); None: the batch's other rows are."""
         return None
@@ -165,7 +175,9 @@ class Framework(nn.Module, ABC):
 
     def numbers(self) -> dict[str, float]:
         """More numbers about the last loss, for metrics.jsonl."""
-        return {}
+        if self.margin is None:
+            return {}
+        return {"margin": float(mean_over_processes(self.margin))}
 
     @torch.no_grad()
     def spread(self) -> float:
@@ -205,6 +217,8 @@ def _split_all(encoded: Encoded, m: int) -> list[Encoded | None]:
     return list(zip(*(split_views(each, m) for each in encoded), strict=True))
 
 
+MarginOf = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""Queries, keys and, where there are some, earlier keys, to s+ - s- (`losses.margin`)."""
 Compare = Callable[[Framework, Sequence[Outputs]], Float[Tensor, " n"]]
 """Loss of every row from its 2 m views, m of each side: the first half of the outputs against the second."""
 

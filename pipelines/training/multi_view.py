@@ -5,6 +5,7 @@ With two views, m = 1, `loss_avg` and `fea_avg` are the same.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from viewkit.pipelines.training.choices import Defaults, Option, option_names, own_values
@@ -46,9 +47,13 @@ def _average_features(framework: "Framework") -> None:
 def _compare_distributions(
     framework: "Framework", *, dsf_shrink: float, dsf_exact: bool, dsf_tau: float, dsf_plain_kappa: bool
 ) -> None:
+    from viewkit.pipelines.losses.margin import dsf_margin
     from viewkit.pipelines.training.sides import CompareDistributions, merge_sides
 
     framework.merge = merge_sides
+    framework.margin_of = partial(
+        dsf_margin, tau=dsf_tau, shrink=dsf_shrink, exact=dsf_exact, plain_kappa=dsf_plain_kappa
+    )
     framework.compare = CompareDistributions(
         shrink=dsf_shrink, exact=dsf_exact, tau=dsf_tau, plain_kappa=dsf_plain_kappa
     )

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from vs2fi_world import make_images
+from vs2fi_world import make_genview, make_images
 
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.engine.execution import Execution
@@ -150,9 +150,12 @@ def test_weights_by_quality_sum_to_the_batch_and_grow_with_it(dataset):
 
 
 def test_shares_are_of_all_rows():
-    lines = [{"lowest_iou": 3, "agreement_rows": 8, "agreement_same": 6}, {"lowest_iou": 5}]
-    assert shares_of(lines, 16) == {"lowest_iou": 0.5, "hard_agreement": 0.75}
-    assert shares_of([{"loss": 1.0}], 16) == {}
+    lines = [
+        {"lowest_iou": 3, "lowest_iou_rows": 8, "agreement_rows": 8, "agreement_same": 6},
+        {"lowest_iou": 5, "lowest_iou_rows": 8},
+    ]
+    assert shares_of(lines) == {"lowest_iou": 0.5, "hard_agreement": 0.75}
+    assert shares_of([{"loss": 1.0}]) == {}
 
 
 REFUSED = [
@@ -259,3 +262,19 @@ def test_a_ceiling_holds_between_the_large_and_between_the_small_views_of_multi_
 def test_a_ceiling_without_effect_is_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         replace(CONFIG, **options)
+
+
+def test_hard_views_of_generated_images_compare_overlaps_within_an_image_only(tmp_path):
+    dataset = make_images(tmp_path / "d")
+    make_genview(dataset)
+    config = replace(CONFIG, select="hard", alpha=0.5, log_views=1, epochs=1)
+    numbers = run_stage(PretrainStage("mixed"), config, dataset, CPU).numbers
+    log = read_view_log(dataset.path / "runs/mixed")
+    source = log["recipes"][:, :, column("source")]
+    first, second = np.triu_indices(4, 1)
+    across = source[:, first] != source[:, second]
+    assert 0 < across.any(axis=1).mean() < 1 and np.array_equal(np.isnan(log["iou"]), across)
+    whole = ~across.any(axis=1)
+    lowest = np.stack([first, second], axis=1)[np.nan_to_num(log["iou"], nan=2.0).argmin(axis=1)]
+    expected = (lowest == log["views"]).all(axis=1)[whole].mean()
+    assert numbers["lowest_iou"] == pytest.approx(expected)
