@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
+from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
 from viewkit.shards.errors import ConfigError
 
 Select = Literal["random", "stored", "vs2fi", "hard", "easy", "lowest_iou"]
@@ -56,7 +57,13 @@ class ViewOptions:
         float, "probability that one of the two views, or half of several, is cropped from the generated image"
     ] = 0.0
     generated: Annotated[Literal["one", "both"], "alpha: one of the two views is cropped from it, or both are"] = "one"
-    weights: Annotated[Literal["none", "quality"], "stored, vs2fi: weight rows by the column 'quality'"] = "none"
+    genview: Annotated[str, "alpha: column of generated views"] = GENVIEW
+    weights: Annotated[
+        Literal["none", "quality"],
+        "weight rows by GenView's quality of their pair: stored ones by the column of qualities, others by the encoder "
+        "and component of 'foreground --of views'",
+    ] = "none"
+    quality_column: Annotated[str, "stored, vs2fi with weights: column of the pairs' qualities"] = "quality"
     joint_area: Annotated[
         float | None, "JointCrop: beta of the joint distribution of a pair's crop areas, e.g. 0 (default: the policy's)"
     ] = None
@@ -101,15 +108,21 @@ class ViewOptions:
                 f"select is 'lowest_iou' and alpha is {self.alpha}: crops of different images have no overlap; set "
                 "--alpha 0"
             )
-        if self.weights == "quality" and not self.selection.stored:
+        if self.weights == "quality" and self.selection.by_loss:
             raise ConfigError(
-                f"weights is 'quality' and select is '{self.select}': quality is known of stored pairs only; set "
-                "--select stored or vs2fi"
+                f"weights is 'quality' and select is '{self.select}': rows would be weighted for what their pair was "
+                "not selected by; take --select random, stored or vs2fi"
             )
+        check_genview(self.genview)
+
+    @property
+    def rates_fresh(self) -> bool:
+        """Whether the trainer itself computes the quality of pairs, which are sampled anew each epoch."""
+        return self.weights == "quality" and not self.selection.stored
 
     def _check_given(self) -> None:
         """No option is given without effect."""
-        chooses, by_loss = self.selection.chooses, self.selection.by_loss
+        chooses, by_loss, stored = self.selection.chooses, self.selection.by_loss, self.selection.stored
         previews = self.select_side_px is not None or self.select_static_colour
         for name, used, needs in (
             ("views", chooses, "--select hard, easy or lowest_iou"),
@@ -120,6 +133,8 @@ class ViewOptions:
             ("log_views", by_loss, "--select hard or easy"),
             ("agreement_every", by_loss and previews, "--select-side-px or --select-static-colour"),
             ("joint_area", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
+            ("genview", self.alpha > 0 or self.genview == GENVIEW, "--alpha above 0"),
+            ("quality_column", stored or self.quality_column == "quality", "--select stored or vs2fi"),
             ("generated", self.alpha > 0 or self.generated == "one", "--alpha above 0"),
         ):
             value = getattr(self, name)

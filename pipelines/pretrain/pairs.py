@@ -1,6 +1,7 @@
 """The views of a run: where its batches come from, and what selects or weights them before a step."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 from viewkit.pipelines.distributed import rank, share_of_batch, world_size
@@ -11,12 +12,13 @@ from viewkit.pipelines.hard_views.pairs import HardPairs, Rule
 from viewkit.pipelines.hard_views.preview import Preview
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.models.backbone import Backbone
-from viewkit.pipelines.pairs.load import SOURCES, Selection, open_loader
+from viewkit.pipelines.pairs.load import SOURCES, Selection, candidates_of, open_loader
 from viewkit.pipelines.pairs.lowest_iou import LowestIouPairs
 from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import RandomPairs, RandomViews
 from viewkit.pipelines.pairs.source import PairSource, ViewBatch
 from viewkit.pipelines.pretrain.config import PretrainSettings
+from viewkit.pipelines.pretrain.quality import WeightFreshPairs, compared_pairs, open_rater
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.loop import BatchSelector
 from viewkit.pipelines.training.step import Stepper
@@ -34,7 +36,9 @@ def create_source(settings: PretrainSettings, run: Run) -> PairSource:
         select=settings.select if is_stored else "random",
         pairs=settings.pairs,
         alpha=settings.alpha,
-        weights=settings.weights,
+        weights="none" if settings.rates_fresh else settings.weights,
+        genview=settings.genview,
+        quality=settings.quality_column,
         batch_size=share_of_batch(settings.batch_size),
         seed=settings.seed,
         rank=rank(),
@@ -49,7 +53,12 @@ def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> Reci
     random = RandomPairs(
         policy, seed=settings.seed, stage=run.stage, alpha=settings.alpha, generated=settings.generated
     )
-    selection = Selection(k_sc=settings.k_sc, k_al=settings.k_al, quality=settings.weights == "quality")
+    selection = Selection(
+        k_sc=settings.k_sc,
+        k_al=settings.k_al,
+        quality=settings.weights == "quality",
+        candidates=candidates_of(run.dataset, settings.pairs),
+    )
     return SOURCES[settings.select].sampler(random, selection)
 
 
@@ -130,8 +139,14 @@ def check_sides(backbone: Backbone, source: PairSource) -> None:
             )
 
 
-def create_selector(settings: PretrainSettings, run: Run) -> BatchSelector | None:
-    """What selects or weights the views of every batch before the step; None where they are trained on as they come."""
+def create_selector(settings: PretrainSettings, run: Run, encoder_weights: Path | None = None) -> BatchSelector | None:
+    """What selects or weights the views of every batch before the step; None where they are trained on as they come.
+
+    encoder_weights: of the encoder that rates fresh pairs, see `open_rater`.
+    """
+    if settings.rates_fresh:
+        rater = open_rater(run.dataset, run.device, encoder_weights)
+        return WeightFreshPairs(rater, compared_pairs(settings.num_globals))
     if settings.weights == "quality":
         return weight_by_quality
     if not settings.selection.by_loss:

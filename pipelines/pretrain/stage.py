@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from viewkit.pipelines.distributed import is_main
@@ -10,9 +11,9 @@ from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.frameworks.table import create_framework
 from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.models.saved import EncoderFacts, save_encoder
-from viewkit.pipelines.pairs.load import QUALITY
 from viewkit.pipelines.pretrain.config import PretrainConfig, PretrainSettings, resolve
 from viewkit.pipelines.pretrain.pairs import check_sides, create_selector, create_source
+from viewkit.pipelines.pretrain.quality import RATER, rater_inputs
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.loop import METRICS, train
 from viewkit.pipelines.training.monitoring import read_metrics
@@ -48,19 +49,19 @@ class PretrainStage(FitStage[PretrainConfig]):
         "[n c], the chosen views [n 2]",
     }
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, encoder_weights: Path | None = None) -> None:
         if not NAME.fullmatch(name):
             raise ConfigError(f"run name is '{name}'; use letters, digits, '_', '-' and '.', e.g. moco-vs2fi")
-        self.run = name
+        self.run, self.encoder_weights = name, encoder_weights
 
     @property
     def writes(self) -> str:
         return f"runs/{self.run}"
 
     def reads(self, config: PretrainConfig) -> tuple[str, ...]:
-        genview = ("genview",) if config.alpha > 0 else ()
+        genview = (config.genview,) if config.alpha > 0 else ()
         pairs = (config.pairs,) if config.selection.stored else ()
-        quality = (QUALITY,) if config.weights == "quality" else ()
+        quality = (RATER if config.rates_fresh else config.quality_column,) if config.weights == "quality" else ()
         return ("images", *genview, *pairs, *quality)
 
     def settings(self, config: PretrainConfig) -> dict[str, Any]:
@@ -68,11 +69,20 @@ class PretrainStage(FitStage[PretrainConfig]):
 
     def inputs(self, config: PretrainConfig, dataset: Dataset) -> Mapping[str, str]:
         """Also what the policy says: a TOML file can change under the same name."""
-        return {**super().inputs(config, dataset), "policy": digest(load_policy(resolve(config).policy).to_dict())}
+        inputs = {**super().inputs(config, dataset), "policy": digest(load_policy(resolve(config).policy).to_dict())}
+        if not config.rates_fresh:
+            return inputs
+        return {**inputs, **rater_inputs(dataset, self.name, self.encoder_weights)}
+
+    def check(self, config: PretrainConfig) -> None:
+        if self.encoder_weights is not None and not config.rates_fresh:
+            raise ConfigError(
+                f"--encoder-weights is {self.encoder_weights}: it needs --weights quality and views sampled anew"
+            )
 
     def fit(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
         settings = resolve(config)
-        training = prepare(settings, run)
+        training = prepare(settings, run, self.encoder_weights)
         if is_main():
             write_atomic(run.folder / "config.json", encode_json(settings.values()))
         last = train(
@@ -104,11 +114,11 @@ class PretrainStage(FitStage[PretrainConfig]):
 
     def plan(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
         settings = replace(resolve(config), log_views=None)  # a plan writes nothing
-        return prepare(settings, run).plan(run.device)
+        return prepare(settings, run, self.encoder_weights).plan(run.device)
 
 
-def prepare(settings: PretrainSettings, run: Run) -> Training[Framework]:
-    """Raises before any work where a setting does not fit the data."""
+def prepare(settings: PretrainSettings, run: Run, encoder_weights: Path | None = None) -> Training[Framework]:
+    """Raises before any work where a setting does not fit the data. encoder_weights: see `open_rater`."""
     source = create_source(settings, run)
 
     def build(steps: int) -> Framework:
@@ -126,7 +136,7 @@ def prepare(settings: PretrainSettings, run: Run) -> Training[Framework]:
         weight_decay_end=settings.weight_decay_end,
         decay_all=settings.decay_all,
     )
-    return prepare_training(run, source, settings, optimisation, build, create_selector(settings, run))
+    return prepare_training(run, source, settings, optimisation, build, create_selector(settings, run, encoder_weights))
 
 
 def shares_of(lines: Sequence[Mapping[str, Any]], num_rows: int) -> dict[str, float]:
