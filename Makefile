@@ -72,7 +72,7 @@ pipeline: setup  ## all stages on your images: make pipeline DATA=folder OUT=dat
 	$(VIEWKIT) generate '$(OUT)' --sign $(SIGN) $(PIPELINE_CONFIG)
 	$(VIEWKIT) histograms '$(OUT)' $(PIPELINE_CONFIG)
 	$(VIEWKIT) score '$(OUT)' $(PIPELINE_CONFIG)
-	$(VIEWKIT) pretrain '$(OUT)' --name vs2fi --select vs2fi $(PIPELINE_CONFIG)
+	$(VIEWKIT) pretrain '$(OUT)' --name vs2fi --select vs2fi --policy strengthened $(PIPELINE_CONFIG)
 	$(VIEWKIT) report '$(OUT)' $(PIPELINE_CONFIG)
 
 bench: setup  ## measure ours against the peers, every program that fits this machine

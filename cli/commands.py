@@ -165,6 +165,7 @@ PIPELINE = (
         (Step("score.stage:ScoreStage"),),
         maps_rows=True,
         also=(("quality", "quality"),),
+        closing="pairs.filter:summary_lines",
         examples=("viewkit score dataset --rounds 8 --workers 4",),
     ),
     StageCommand(
@@ -210,7 +211,7 @@ PIPELINE = (
         (DATASET, Argument("name", "name of the run, a folder below DATASET/runs", option=True, default="default")),
         presets="pretrain.presets:preset_options",
         examples=(
-            "viewkit pretrain dataset --name mine --select vs2fi",
+            "viewkit pretrain dataset --name mine --select vs2fi --policy strengthened",
             "viewkit pretrain dataset --name hard --framework simclr --select hard --views 4",
         ),
     ),

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from viewkit.pipelines.pairs.filter import consistency_threshold_of
 from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import GeneratedViews, RandomPairs
+from viewkit.pipelines.pairs.same_policy import check_same_policy
 from viewkit.pipelines.pairs.samples import Sample, SampleReader
 from viewkit.pipelines.pairs.source import PairSource
 from viewkit.pipelines.pairs.stored import StoredPairs
@@ -24,24 +26,26 @@ Weights = Literal["none", "quality"]
 class Selection:
     """What a source of pairs may take into account: thresholds of VS-2FI's filters, and whether q is reported."""
 
-    k_sc: float = 0.99
+    k_sc: float = 0.0
     k_al: float | None = None
     quality: bool = False
 
 
 @dataclass(frozen=True)
 class Source:
-    """A way to get pairs. sampler: made from random pairs, to fall back on. is_stored: it reads the column of pairs."""
+    """A way to get pairs. sampler: made from random pairs, to fall back on. is_stored: it reads the column of pairs.
+    filters: by `Selection.k_sc`, for which the histograms are read where none is given."""
 
     sampler: Callable[[RandomPairs, Selection], RecipeSampler]
     is_stored: bool
+    filters: bool = False
 
 
 SOURCES: Mapping[str, Source] = MappingProxyType(
     {
         "random": Source(lambda random, _: random, is_stored=False),
         "stored": Source(lambda random, s: StoredPairs(random, quality=s.quality), is_stored=True),
-        "vs2fi": Source(lambda random, s: Vs2fiPairs(random, k_sc=s.k_sc, k_al=s.k_al, quality=s.quality), True),
+        "vs2fi": Source(lambda random, s: Vs2fiPairs(random, k_sc=s.k_sc, k_al=s.k_al, quality=s.quality), True, True),
     }
 )
 """Sources of pairs by name. Another one is a line here."""
@@ -55,11 +59,13 @@ def load_pairs(
     batch_size: int,
     select: str = "random",
     pairs: str = PAIRS,
-    k_sc: float = 0.99,
+    k_sc: float | None = None,
+    filter_share: float | None = None,
     k_al: float | None = None,
     alpha: float = 0.0,
     generated: GeneratedViews = "one",
     weights: Weights = "none",
+    other_policy: bool = False,
     seed: int = 0,
     stage: str = "pretrain",
     device: str = "cpu",
@@ -69,19 +75,19 @@ def load_pairs(
     """Batches of rendered, normalised pairs; ``source.epoch(e)`` gives `ViewBatch`es, the same ones for the same seed.
 
     policy: a policy's name or TOML file. select: one of `SOURCES`: pairs sampled anew each epoch, any of the candidates
-        in column `pairs`, or those of them that pass both filters (VS-2FI, Alg. 1); k_sc and k_al as in
-        `viewkit pretrain`.
+        in column `pairs`, or those of them that pass both filters (VS-2FI, Alg. 1); k_sc, filter_share
+        and k_al as in `viewkit pretrain`.
     alpha: probability that one view of the two, or with generated "both" both, is cropped from the generated image
         (column `genview`); 0 leaves stored pairs as they were scored.
     weights: with "quality" the batches carry q of their pairs (column `quality`), from which `losses.row_weights`
         computes weights.
+    other_policy: take stored pairs that were sampled by another policy than `policy`, which is refused else.
     rank, world_size: of this process; every rank gets other rows and the same number of steps.
     Raises `DataError` for a missing column or one made from other images, `ConfigError` for fewer rows than a batch.
     """
     spec = load_policy(policy).with_side(side_px)
     random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated)
-    selection = Selection(k_sc=k_sc, k_al=k_al, quality=weights == "quality")
-    sampler = source_of(select, weights).sampler(random, selection)
+    source = source_of(select, weights)
     loader = open_loader(
         dataset,
         select=select,
@@ -93,6 +99,10 @@ def load_pairs(
         rank=rank,
         world_size=world_size,
     )
+    if SOURCES[select].is_stored and not other_policy:
+        check_same_policy(dataset, pairs, load_policy(policy))
+    threshold = consistency_threshold_of(dataset, pairs, k_sc, filter_share) if source.filters else 0.0
+    sampler = source.sampler(random, Selection(k_sc=threshold, k_al=k_al, quality=weights == "quality"))
     return PairSource(loader, sampler, spec, device, cycle_generated=not SOURCES[select].is_stored)
 
 

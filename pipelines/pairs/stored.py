@@ -26,6 +26,8 @@ class StoredPairs:
     so alpha must then be 0.
     """
 
+    counted: tuple[str, ...] = ()
+
     def __init__(self, fallback: RandomPairs, *, quality: bool = False) -> None:
         if quality and fallback.alpha:
             raise ConfigError(
@@ -38,9 +40,10 @@ class StoredPairs:
         scored = [row for row, sample in enumerate(samples) if sample.recipes is not None]
         unscored = [row for row, sample in enumerate(samples) if sample.recipes is None]
         parts, missing = [], 0
+        counted = dict.fromkeys(self.counted, 0)
         quality = np.full(len(samples), np.nan, dtype=np.float32)
         if scored:
-            pairs, quality[scored] = self._sample([samples[row] for row in scored], epoch)
+            pairs, quality[scored], counted = self._sample([samples[row] for row in scored], epoch)
             parts.append(pairs)
         if unscored:
             random = self.fallback([samples[row] for row in unscored], epoch)
@@ -48,10 +51,14 @@ class StoredPairs:
             missing += random.counts.get("missing_views", 0)
         recipes = np.concatenate(parts)[np.argsort([*scored, *unscored])]
         missing += replace_missing(recipes, samples)
-        counts = {"missing_pairs": len(unscored), "missing_views": missing}
+        counts = {"missing_pairs": len(unscored), "missing_views": missing, **counted}
         if not self.quality:
             return ViewPlan(recipes, counts)
         return ViewPlan(recipes, {**counts, "missing_quality": int(np.isnan(quality).sum())}, quality=quality)
+
+    def count(self, scores: Float32[np.ndarray, "n c s"]) -> dict[str, int]:
+        """Numbers of rows to report, by the names in `counted`."""
+        return {}
 
     def select(self, scores: Float32[np.ndarray, "n c s"], u: Float64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
         """The pair of every row, as its number in `pair_index`. u: uniforms in [0, 1)."""
@@ -59,8 +66,8 @@ class StoredPairs:
 
     def _sample(
         self, samples: Sequence[Sample], epoch: int
-    ) -> tuple[Float32[np.ndarray, "n 2 p"], Float32[np.ndarray, " n"]]:
-        """Pairs of rows that have scores, `alpha` of them with generated views, and their qualities."""
+    ) -> tuple[Float32[np.ndarray, "n 2 p"], Float32[np.ndarray, " n"], dict[str, int]]:
+        """Pairs of rows that have scores, `alpha` of them with generated views, their qualities, and `count`."""
         recipes, scores = _round_of(samples, epoch)
         ids = row_ids([sample.key for sample in samples])
         u = sample_selection(ids, seed=self.fallback.seed, stage=self.fallback.stage, round=epoch)  # n 4
@@ -70,7 +77,7 @@ class StoredPairs:
         generated = np.flatnonzero(u[:, 2] < self.fallback.alpha)
         pairs[generated, :, SOURCE] = GENERATED if self.fallback.generated == "both" else ORIGINAL
         pairs[generated, (u[generated, 3] * 2).astype(np.int64), SOURCE] = GENERATED
-        return pairs, _quality_of(samples, epoch, selected, scores.shape[1])
+        return pairs, _quality_of(samples, epoch, selected, scores.shape[1]), self.count(scores)
 
 
 def _round_of(

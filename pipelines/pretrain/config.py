@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from viewkit.pipelines.engine.ranges import check_at_least
 from viewkit.pipelines.frameworks.table import FRAMEWORKS, card_of, cards
 from viewkit.pipelines.models.architectures import Init, kind_of
-from viewkit.pipelines.pairs.options import COMPARISONS, VIEWS, ViewOptions
+from viewkit.pipelines.pairs.options import COMPARISONS, FILTER_SHARE, VIEWS, ViewOptions
 from viewkit.pipelines.pretrain.compatibility import check_count, check_fit
 from viewkit.pipelines.training.choices import option_names, options_class
 from viewkit.pipelines.training.multi_view import MULTI_VIEW, resolve_multi_view
@@ -119,6 +119,8 @@ def resolve(config: PretrainConfig) -> PretrainSettings:
         values["views"] = VIEWS if config.views is None else config.views
         if card.traits.multi_crop:
             values["comparisons"] = COMPARISONS if config.comparisons is None else config.comparisons
+    if config.select == "vs2fi" and config.k_sc is None and config.filter_share is None:
+        values["filter_share"] = FILTER_SHARE
     own = card.resolve({name: given[name] for name in FRAMEWORK_OPTIONS}, kind, config.batch_size)
     settings = PretrainSettings(**values, own=own, compared=resolve_multi_view(config.multi_view, given))
     settings.check()

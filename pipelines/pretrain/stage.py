@@ -10,7 +10,9 @@ from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.frameworks.table import create_framework
 from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.models.saved import EncoderFacts, save_encoder
+from viewkit.pipelines.pairs.filter import filter_lines
 from viewkit.pipelines.pairs.load import QUALITY
+from viewkit.pipelines.pairs.vs2fi import Vs2fiPairs
 from viewkit.pipelines.pretrain.config import PretrainConfig, PretrainSettings, resolve
 from viewkit.pipelines.pretrain.pairs import check_sides, create_selector, create_source
 from viewkit.pipelines.training.framework import Framework
@@ -61,7 +63,8 @@ class PretrainStage(FitStage[PretrainConfig]):
         genview = ("genview",) if config.alpha > 0 else ()
         pairs = (config.pairs,) if config.selection.stored else ()
         quality = (QUALITY,) if config.weights == "quality" else ()
-        return ("images", *genview, *pairs, *quality)
+        by_share = ("histograms",) if config.select == "vs2fi" and config.k_sc is None else ()
+        return ("images", *genview, *pairs, *by_share, *quality)
 
     def settings(self, config: PretrainConfig) -> dict[str, Any]:
         return resolve(config).values()
@@ -74,6 +77,8 @@ class PretrainStage(FitStage[PretrainConfig]):
         settings = resolve(config)
         training = prepare(settings, run)
         if is_main():
+            for line in filter_lines_of(settings, run):
+                run.progress.message(f"{self.name}: {line}")
             write_atomic(run.folder / "config.json", encode_json(settings.values()))
         last = train(
             training.framework,
@@ -100,6 +105,8 @@ class PretrainStage(FitStage[PretrainConfig]):
         steps, lines = training.schedule.steps, read_metrics(run.folder / METRICS)
         counts = {name: sum(int(line.get(name) or 0) for line in lines) for name in COUNTED if name in lines[-1]}
         shares = shares_of(lines, steps * settings.batch_size)
+        if isinstance(training.source.sampler, Vs2fiPairs):
+            shares["k_sc"] = training.source.sampler.k_sc
         return {"steps": steps, "loss": last["loss"], "spread": last["spread"], **counts, **shares}
 
     def plan(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
@@ -129,13 +136,23 @@ def prepare(settings: PretrainSettings, run: Run) -> Training[Framework]:
     return prepare_training(run, source, settings, optimisation, build, create_selector(settings, run))
 
 
+def filter_lines_of(settings: PretrainSettings, run: Run) -> list[str]:
+    """What VS-2FI's filters will do, for people; nothing for other selections."""
+    if settings.select != "vs2fi":
+        return []
+    return filter_lines(run.dataset, settings.pairs, settings.k_sc, settings.filter_share)
+
+
 def shares_of(lines: Sequence[Mapping[str, Any]], num_rows: int) -> dict[str, float]:
-    """What hard view selection counted, as shares of all rows: pairs of least overlap, and choices that agreed."""
+    """What the selections counted, as shares of all rows: rows without a pair of k_sc, pairs of least overlap, and
+    choices that agreed."""
 
     def total(name: str) -> int:
         return sum(int(line.get(name) or 0) for line in lines)
 
     shares = {}
+    if any("relaxed_pairs" in line for line in lines):
+        shares["relaxed"] = total("relaxed_pairs") / num_rows
     if any("lowest_iou" in line for line in lines):
         shares["lowest_iou"] = total("lowest_iou") / num_rows
     if compared := total("agreement_rows"):
