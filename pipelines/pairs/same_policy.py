@@ -16,10 +16,11 @@ SIDE_PX = 224
 
 def sampled_by(policy: Policy) -> dict[str, Any]:
     """Everything that decides the distribution of a view's recipe: all but name, normalisation, resizing and side."""
-    content = policy.with_side(SIDE_PX).to_dict()
+    content = policy.to_dict()
     specs = content["views"]
     for spec in specs:
         spec.pop("side_px")
+        spec["sigma"] = tuple(round(sigma * SIDE_PX / policy.side_px, 9) for sigma in spec["sigma"])
     alike = all(spec == specs[0] for spec in specs)
     return {
         "views": list(specs[:1] if alike else specs),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from viewkit.pipelines.distributed import is_main
 from viewkit.pipelines.engine.contract import FitStage, Run
-from viewkit.pipelines.frameworks.table import create_framework
+from viewkit.pipelines.frameworks.table import card_of, create_framework
 from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.models.saved import EncoderFacts, save_encoder
 from viewkit.pipelines.pairs.filter import filter_lines
@@ -35,6 +35,7 @@ class PretrainStage(FitStage[PretrainConfig]):
     """Writes config.json, encoder.safetensors with encoder.json, metrics.jsonl and checkpoint/ into ``runs/NAME``."""
 
     name: ClassVar[str] = "pretrain"
+    version: ClassVar[int] = 2
     resumes: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard", "checkpoint")
@@ -107,7 +108,17 @@ class PretrainStage(FitStage[PretrainConfig]):
         shares = shares_of(lines, steps * settings.batch_size)
         if isinstance(training.source.sampler, Vs2fiPairs):
             shares["k_sc"] = training.source.sampler.k_sc
-        return {"steps": steps, "loss": last["loss"], "spread": last["spread"], **counts, **shares}
+        own = card_of(settings.framework).fitted(settings.own, steps) if settings.fit_momentum else settings.own
+        if "momentum" in own:
+            shares["momentum"] = own["momentum"]
+        return {
+            "steps": steps,
+            "warmup_steps": training.schedule.warmup_steps,
+            "loss": last["loss"],
+            "spread": last["spread"],
+            **counts,
+            **shares,
+        }
 
     def plan(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
         settings = replace(resolve(config), log_views=None)  # a plan writes nothing
