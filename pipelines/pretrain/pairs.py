@@ -12,10 +12,12 @@ from viewkit.pipelines.hard_views.pairs import HardPairs, Rule
 from viewkit.pipelines.hard_views.preview import Preview
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.models.backbone import Backbone
+from viewkit.pipelines.pairs.filter import consistency_threshold_of
 from viewkit.pipelines.pairs.load import SOURCES, Selection, candidates_of, open_loader
 from viewkit.pipelines.pairs.lowest_iou import LowestIouPairs
 from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import RandomPairs, RandomViews
+from viewkit.pipelines.pairs.same_policy import check_same_policy
 from viewkit.pipelines.pairs.source import PairSource, ViewBatch
 from viewkit.pipelines.pretrain.config import PretrainSettings
 from viewkit.pipelines.pretrain.quality import WeightFreshPairs, compared_pairs, open_rater
@@ -44,6 +46,8 @@ def create_source(settings: PretrainSettings, run: Run) -> PairSource:
         rank=rank(),
         world_size=world_size(),
     )
+    if is_stored and not settings.other_policy:
+        check_same_policy(run.dataset, settings.pairs, load_policy(settings.policy))
     sampler = stored_sampler(settings, run, policy) if is_stored else random_sampler(settings, run, policy)
     return PairSource(loader, sampler, policy, run.device, create_preview(settings), cycle_generated=not is_stored)
 
@@ -53,8 +57,11 @@ def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> Reci
     random = RandomPairs(
         policy, seed=settings.seed, stage=run.stage, alpha=settings.alpha, generated=settings.generated
     )
+    k_sc = 0.0
+    if SOURCES[settings.select].filters:
+        k_sc = consistency_threshold_of(run.dataset, settings.pairs, settings.k_sc, settings.filter_share)
     selection = Selection(
-        k_sc=settings.k_sc,
+        k_sc=k_sc,
         k_al=settings.k_al,
         quality=settings.weights == "quality",
         candidates=candidates_of(run.dataset, settings.pairs),
