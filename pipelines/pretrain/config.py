@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
 from viewkit.pipelines.frameworks.table import FRAMEWORKS, card_of, cards
 from viewkit.pipelines.models.architectures import Init, Kind, kind_of
-from viewkit.pipelines.pairs.options import COMPARISONS, VIEWS, ViewOptions
+from viewkit.pipelines.pairs.options import COMPARISONS, FILTER_SHARE, VIEWS, ViewOptions
 from viewkit.pipelines.pretrain.compatibility import check_count, check_fit
 from viewkit.pipelines.training.choices import option_names, options_class
 from viewkit.pipelines.training.multi_view import MULTI_VIEW, resolve_multi_view
@@ -23,8 +23,6 @@ BY_RECIPE = (
     "weight_decay_end", "decay_all",
 )  # fmt: skip
 """Options whose default the framework has, by kind of backbone."""
-WARMUP_SHARE = 0.2
-"""Of a short training, spent on the warm-up where none is given: MoCo v3's 40 epochs fit 200 and more."""
 MULTI_VIEW_HELP = "how they are compared: " + ", ".join(f"{each.help} ({name})" for name, each in MULTI_VIEW.items())
 
 if TYPE_CHECKING:
@@ -66,8 +64,7 @@ class PretrainConfig(MultiViewOptions, ViewOptions, FrameworkOptions, TrainingOp
     epochs: Annotated[int, "passes over the images"] = 200
     steps: Annotated[int | None, "steps in all, instead of epochs"] = None
     warmup_epochs: Annotated[
-        float | None,
-        f"epochs in which the learning rate rises (default: the framework's, at most {WARMUP_SHARE:.0%} of all)",
+        float | None, "epochs in which the learning rate rises (default: the framework's, at most 15 % of the training)"
     ] = None
     batch_size: Annotated[int, "images in a batch"] = 256
     optimiser: Annotated[OptimiserName | None, "optimiser (default: the framework's)"] = None
@@ -140,15 +137,17 @@ def resolve(config: PretrainConfig) -> PretrainSettings:
     values = {field.name: given[field.name] for field in fields(PretrainSettings) if field.name in given}
     for name in BY_RECIPE:
         values[name] = getattr(recipe, name) if given[name] is None else given[name]
-    if config.warmup_epochs is None:
-        values["warmup_epochs"] = min(recipe.warmup_epochs, WARMUP_SHARE * config.epochs)
     if config.lr_end is None:
         values["lr_end"] = recipe.end_of(values["lr"] * config.batch_size / 256, values["lr_schedule"])
     if config.selection.chooses:
         values["views"] = VIEWS if config.views is None else config.views
         if card.traits.multi_crop:
             values["comparisons"] = COMPARISONS if config.comparisons is None else config.comparisons
+    if config.select == "vs2fi" and config.k_sc is None and config.filter_share is None:
+        values["filter_share"] = FILTER_SHARE
     own = card.resolve({name: given[name] for name in FRAMEWORK_OPTIONS}, kind, config.batch_size)
+    values["fit_warmup"] = config.warmup_epochs is None
+    values["fit_momentum"] = "momentum" in own and given["momentum"] is None
     settings = PretrainSettings(**values, own=own, compared=resolve_multi_view(config.multi_view, given))
     settings.check()
     check_at_least(0, weight_decay_end=settings.weight_decay_end)
