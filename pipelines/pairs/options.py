@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
+from viewkit.pipelines.views.options import PARAMETERS, SamplingOptions
 from viewkit.shards.errors import ConfigError
 
 Select = Literal["random", "stored", "vs2fi", "hard", "easy", "lowest_iou"]
 
+SAMPLED_BY_SCORE = "views sampled anew; 'score' sampled the stored ones"
 VIEWS = 4
 """Candidate views of a row: N = 4 in all of Hard View Selection's experiments."""
 COMPARISONS = 128
@@ -36,7 +38,7 @@ SELECT: Mapping[Select, Selection] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewOptions:
+class ViewOptions(SamplingOptions):
     """Which views, how many, how selected and how weighted."""
 
     GROUP: ClassVar[str] = "Views and pairs"
@@ -57,9 +59,6 @@ class ViewOptions:
     ] = 0.0
     generated: Annotated[Literal["one", "both"], "alpha: one of the two views is cropped from it, or both are"] = "one"
     weights: Annotated[Literal["none", "quality"], "stored, vs2fi: weight rows by the column 'quality'"] = "none"
-    joint_area: Annotated[
-        float | None, "JointCrop: beta of the joint distribution of a pair's crop areas, e.g. 0 (default: the policy's)"
-    ] = None
     views: Annotated[
         int | None,
         f"hard, easy, lowest_iou: candidate views per row; with multi-crop, the large ones (default: {VIEWS})",
@@ -90,12 +89,14 @@ class ViewOptions:
         """
         check_at_least(1, k_al=self.k_al, agreement_every=self.agreement_every, log_views=self.log_views)
         check_within(0, 1, alpha=self.alpha, k_sc=self.k_sc)
-        check_within(-100, 100, joint_area=self.joint_area)
+        self.check_sampling()
         check_within(1, 64, views_per_side=self.views_per_side, views=self.views)
         check_within(1, 48, small_views=self.small_views)
         check_within(1, 1_000_000, comparisons=self.comparisons)
         check_within(4, side_px, select_side_px=self.select_side_px)
         self._check_given()
+        if self.selection.chooses and self.betas():
+            self.refuse_joint(", ".join(name for name in PARAMETERS if getattr(self, name) is not None))
         if self.select == "lowest_iou" and self.alpha:
             raise ConfigError(
                 f"select is 'lowest_iou' and alpha is {self.alpha}: crops of different images have no overlap; set "
@@ -106,6 +107,13 @@ class ViewOptions:
                 f"weights is 'quality' and select is '{self.select}': quality is known of stored pairs only; set "
                 "--select stored or vs2fi"
             )
+
+    def refuse_joint(self, what: str) -> None:
+        """`ConfigError` for joint distributions of views of which any two may be selected."""
+        raise ConfigError(
+            f"select is '{self.select}' and {what} is joint: of several views any two may become the pair, and only "
+            "views (0, 1), (2, 3) ... are sampled jointly; take --select random, or independent views"
+        )
 
     def _check_given(self) -> None:
         """No option is given without effect."""
@@ -119,7 +127,7 @@ class ViewOptions:
             ("select_static_colour", by_loss, "--select hard or easy"),
             ("log_views", by_loss, "--select hard or easy"),
             ("agreement_every", by_loss and previews, "--select-side-px or --select-static-colour"),
-            ("joint_area", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
+            *((name, not self.selection.stored, SAMPLED_BY_SCORE) for name in self.CHANGES),
             ("generated", self.alpha > 0 or self.generated == "one", "--alpha above 0"),
         ):
             value = getattr(self, name)
