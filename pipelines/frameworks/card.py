@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from viewkit.pipelines.models.architectures import Init, Kind
 from viewkit.pipelines.training.choices import Defaults, own_values
 from viewkit.pipelines.training.options import OptimiserName
+from viewkit.pipelines.training.schedules import fitted_momentum
 from viewkit.pipelines.training.traits import Traits
 from viewkit.shards.errors import ConfigError
 
@@ -80,14 +81,28 @@ class Card:
         self.check(own, batch_size)
         return own
 
+    def fitted(self, own: Mapping[str, Any], steps: int) -> dict[str, Any]:
+        """The options with a momentum that fits a training of `steps` steps (`schedules.fitted_momentum`)."""
+        if "momentum" not in own:
+            return dict(own)
+        rising = self.traits.rising_momentum
+        return {**own, "momentum": fitted_momentum(steps=steps, start=own["momentum"], rising=rising)}
+
     def create(
-        self, backbone: "Backbone", own: Mapping[str, Any], *, seed: int, steps: int, steps_per_epoch: float
+        self,
+        backbone: "Backbone",
+        own: Mapping[str, Any],
+        *,
+        seed: int,
+        steps: int,
+        steps_per_epoch: float,
+        fit_momentum: bool = False,
     ) -> "Framework":
-        """The framework around `backbone`. steps: of the whole training.
+        """The framework around `backbone`. steps: of the whole training. fit_momentum: see `fitted`.
 
         Options in epochs (``NAME_epochs``) reach `build` in steps (``NAME_steps``).
         """
-        options = dict(own)
+        options = self.fitted(own, steps) if fit_momentum else dict(own)
         for name in [name for name in options if name.endswith("_epochs")]:
             options[name.removesuffix("_epochs") + "_steps"] = round(options.pop(name) * steps_per_epoch)
         if self.traits.rising_momentum:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from viewkit.pipelines.models.backbone import Backbone
     from viewkit.pipelines.training.framework import Framework
 
-MOMENTUM = Option("momentum", float, "constant momentum of the momentum encoder", 0, 1)
+MOMENTUM = Option(
+    "momentum", float, "constant momentum of the momentum encoder; lower in a short training where not given", 0, 1
+)
 QUEUE_LENGTH = Option("queue_length", int, "keys in the queue", 1)
 SYMMETRIC = Option("symmetric", bool, "each view is query once and key once")
 BN_SPLITS = Option(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
+from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
 from viewkit.pipelines.views.options import PARAMETERS, SamplingOptions
 from viewkit.shards.errors import ConfigError
 
@@ -15,6 +16,10 @@ VIEWS = 4
 """Candidate views of a row: N = 4 in all of Hard View Selection's experiments."""
 COMPARISONS = 128
 """Combinations of crops that are compared in a step (Hard View Selection, appendix G.1.1)."""
+
+FILTER_SHARE = 0.08
+"""What k_SC = 0.99 removes on ImageNet (VS-2FI, sec. 4.5; 0.12 on COCO). The share carries over to other images, the
+0.99 does not: an estimator that tells C equal groups apart and nothing finer gives no pair more than 1 / (1 + 1/C)."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,15 @@ class ViewOptions(SamplingOptions):
         "(lowest_iou)",
     ] = "random"
     pairs: Annotated[str, "stored, vs2fi: column of the scored pairs; 'rescore' writes another one"] = "pairs"
-    k_sc: Annotated[float, "vs2fi: minimum Semantic Consistency of a pair"] = 0.99
+    other_policy: Annotated[bool, "stored, vs2fi: allow pairs sampled by another policy than --policy"] = False
+    k_sc: Annotated[
+        float | None, "vs2fi: minimum Semantic Consistency of a pair; the paper's is 0.99 (default: by --filter-share)"
+    ] = None
+    filter_share: Annotated[
+        float | None,
+        "vs2fi: share of all pairs that k_sc is to remove, found on the histograms (default: 0.08, what the paper's "
+        "k_sc removes on ImageNet)",
+    ] = None
     k_al: Annotated[
         float | None, "vs2fi: minimum Alignment Level of a pair (default: 7/12 of the estimator's blocks)"
     ] = None
@@ -58,7 +71,13 @@ class ViewOptions(SamplingOptions):
         float, "probability that one of the two views, or half of several, is cropped from the generated image"
     ] = 0.0
     generated: Annotated[Literal["one", "both"], "alpha: one of the two views is cropped from it, or both are"] = "one"
-    weights: Annotated[Literal["none", "quality"], "stored, vs2fi: weight rows by the column 'quality'"] = "none"
+    genview: Annotated[str, "alpha: column of generated views"] = GENVIEW
+    weights: Annotated[
+        Literal["none", "quality"],
+        "weight rows by GenView's quality of their pair: stored ones by the column of qualities, others by the encoder "
+        "and component of 'foreground --of views'",
+    ] = "none"
+    quality_column: Annotated[str, "stored, vs2fi with weights: column of the pairs' qualities"] = "quality"
     views: Annotated[
         int | None,
         f"hard, easy, lowest_iou: candidate views per row; with multi-crop, the large ones (default: {VIEWS})",
@@ -88,7 +107,11 @@ class ViewOptions(SamplingOptions):
         What excludes the framework is checked where that is known.
         """
         check_at_least(1, k_al=self.k_al, agreement_every=self.agreement_every, log_views=self.log_views)
-        check_within(0, 1, alpha=self.alpha, k_sc=self.k_sc)
+        check_within(0, 1, alpha=self.alpha, k_sc=self.k_sc, filter_share=self.filter_share)
+        if self.k_sc is not None and self.filter_share is not None:
+            raise ConfigError(
+                f"k_sc is {self.k_sc:g} and filter_share is {self.filter_share:g}: one decides the other; leave one out"
+            )
         self.check_sampling()
         check_within(1, 64, views_per_side=self.views_per_side, views=self.views)
         check_within(1, 48, small_views=self.small_views)
@@ -102,11 +125,17 @@ class ViewOptions(SamplingOptions):
                 f"select is 'lowest_iou' and alpha is {self.alpha}: crops of different images have no overlap; set "
                 "--alpha 0"
             )
-        if self.weights == "quality" and not self.selection.stored:
+        if self.weights == "quality" and self.selection.by_loss:
             raise ConfigError(
-                f"weights is 'quality' and select is '{self.select}': quality is known of stored pairs only; set "
-                "--select stored or vs2fi"
+                f"weights is 'quality' and select is '{self.select}': rows would be weighted for what their pair was "
+                "not selected by; take --select random, stored or vs2fi"
             )
+        check_genview(self.genview)
+
+    @property
+    def rates_fresh(self) -> bool:
+        """Whether the trainer itself computes the quality of pairs, which are sampled anew each epoch."""
+        return self.weights == "quality" and not self.selection.stored
 
     def refuse_joint(self, what: str) -> None:
         """`ConfigError` for joint distributions of views of which any two may be selected."""
@@ -117,7 +146,7 @@ class ViewOptions(SamplingOptions):
 
     def _check_given(self) -> None:
         """No option is given without effect."""
-        chooses, by_loss = self.selection.chooses, self.selection.by_loss
+        chooses, by_loss, stored = self.selection.chooses, self.selection.by_loss, self.selection.stored
         previews = self.select_side_px is not None or self.select_static_colour
         for name, used, needs in (
             ("views", chooses, "--select hard, easy or lowest_iou"),
@@ -128,6 +157,9 @@ class ViewOptions(SamplingOptions):
             ("log_views", by_loss, "--select hard or easy"),
             ("agreement_every", by_loss and previews, "--select-side-px or --select-static-colour"),
             *((name, not self.selection.stored, SAMPLED_BY_SCORE) for name in self.CHANGES),
+            ("other_policy", self.selection.stored, "--select stored or vs2fi"),
+            ("genview", self.alpha > 0 or self.genview == GENVIEW, "--alpha above 0"),
+            ("quality_column", stored or self.quality_column == "quality", "--select stored or vs2fi"),
             ("generated", self.alpha > 0 or self.generated == "one", "--alpha above 0"),
         ):
             value = getattr(self, name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from viewkit.pipelines.engine.ranges import check_at_least
 from viewkit.pipelines.frameworks.table import FRAMEWORKS, card_of, cards
 from viewkit.pipelines.models.architectures import Init, kind_of
-from viewkit.pipelines.pairs.options import COMPARISONS, VIEWS, ViewOptions
+from viewkit.pipelines.pairs.options import COMPARISONS, FILTER_SHARE, VIEWS, ViewOptions
 from viewkit.pipelines.pretrain.compatibility import check_count, check_fit
 from viewkit.pipelines.training.choices import option_names, options_class
 from viewkit.pipelines.training.multi_view import MULTI_VIEW, resolve_multi_view
@@ -18,6 +18,8 @@ OWN = {name: (card.options_on("resnet"), card.options_on("vit")) for name, card 
 FRAMEWORK_OPTIONS = option_names(table for tables in OWN.values() for table in tables)
 COMPARED = {name: (each.options,) for name, each in MULTI_VIEW.items()}
 MULTI_VIEW_HELP = "how they are compared: " + ", ".join(f"{each.help} ({name})" for name, each in MULTI_VIEW.items())
+
+WARMUP_EPOCHS = 10.0
 
 if TYPE_CHECKING:
     FrameworkName = str
@@ -57,7 +59,9 @@ class PretrainConfig(MultiViewOptions, ViewOptions, FrameworkOptions, TrainingOp
     policy: Annotated[str | None, "augmentations: a policy's name, or a TOML file (default: the framework's)"] = None
     epochs: Annotated[int, "passes over the images"] = 200
     steps: Annotated[int | None, "steps in all, instead of epochs"] = None
-    warmup_epochs: Annotated[float, "epochs in which the learning rate rises"] = 10.0
+    warmup_epochs: Annotated[
+        float | None, "epochs in which the learning rate rises (default: 10, at most 15 % of the training)"
+    ] = None
     batch_size: Annotated[int, "images in a batch"] = 256
     optimiser: Annotated[OptimiserName | None, "optimiser (default: the framework's)"] = None
     lr: Annotated[
@@ -119,7 +123,13 @@ def resolve(config: PretrainConfig) -> PretrainSettings:
         values["views"] = VIEWS if config.views is None else config.views
         if card.traits.multi_crop:
             values["comparisons"] = COMPARISONS if config.comparisons is None else config.comparisons
+    if config.warmup_epochs is None:
+        values["warmup_epochs"] = WARMUP_EPOCHS
+    if config.select == "vs2fi" and config.k_sc is None and config.filter_share is None:
+        values["filter_share"] = FILTER_SHARE
     own = card.resolve({name: given[name] for name in FRAMEWORK_OPTIONS}, kind, config.batch_size)
+    values["fit_warmup"] = config.warmup_epochs is None
+    values["fit_momentum"] = "momentum" in own and given["momentum"] is None
     settings = PretrainSettings(**values, own=own, compared=resolve_multi_view(config.multi_view, given))
     settings.check()
     check_at_least(0, weight_decay_end=settings.weight_decay_end)

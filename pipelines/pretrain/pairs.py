@@ -1,6 +1,7 @@
 """The views of a run: where its batches come from, and what selects or weights them before a step."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 from viewkit.pipelines.distributed import rank, share_of_batch, world_size
@@ -11,12 +12,15 @@ from viewkit.pipelines.hard_views.pairs import HardPairs, Rule
 from viewkit.pipelines.hard_views.preview import Preview
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.models.backbone import Backbone
-from viewkit.pipelines.pairs.load import SOURCES, Selection, open_loader
+from viewkit.pipelines.pairs.filter import consistency_threshold_of
+from viewkit.pipelines.pairs.load import SOURCES, Selection, candidates_of, open_loader
 from viewkit.pipelines.pairs.lowest_iou import LowestIouPairs
 from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import RandomPairs, RandomViews
+from viewkit.pipelines.pairs.same_policy import check_same_policy
 from viewkit.pipelines.pairs.source import PairSource, ViewBatch
 from viewkit.pipelines.pretrain.config import PretrainSettings
+from viewkit.pipelines.pretrain.quality import WeightFreshPairs, compared_pairs, open_rater
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.loop import BatchSelector
 from viewkit.pipelines.training.step import Stepper
@@ -34,12 +38,16 @@ def create_source(settings: PretrainSettings, run: Run) -> PairSource:
         select=settings.select if is_stored else "random",
         pairs=settings.pairs,
         alpha=settings.alpha,
-        weights=settings.weights,
+        weights="none" if settings.rates_fresh else settings.weights,
+        genview=settings.genview,
+        quality=settings.quality_column,
         batch_size=share_of_batch(settings.batch_size),
         seed=settings.seed,
         rank=rank(),
         world_size=world_size(),
     )
+    if is_stored and not settings.other_policy:
+        check_same_policy(run.dataset, settings.pairs, load_policy(settings.policy))
     sampler = stored_sampler(settings, run, policy) if is_stored else random_sampler(settings, run, policy)
     return PairSource(loader, sampler, policy, run.device, create_preview(settings), cycle_generated=not is_stored)
 
@@ -49,7 +57,15 @@ def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> Reci
     random = RandomPairs(
         policy, seed=settings.seed, stage=run.stage, alpha=settings.alpha, generated=settings.generated
     )
-    selection = Selection(k_sc=settings.k_sc, k_al=settings.k_al, quality=settings.weights == "quality")
+    k_sc = 0.0
+    if SOURCES[settings.select].filters:
+        k_sc = consistency_threshold_of(run.dataset, settings.pairs, settings.k_sc, settings.filter_share)
+    selection = Selection(
+        k_sc=k_sc,
+        k_al=settings.k_al,
+        quality=settings.weights == "quality",
+        candidates=candidates_of(run.dataset, settings.pairs),
+    )
     return SOURCES[settings.select].sampler(random, selection)
 
 
@@ -132,8 +148,14 @@ def check_sides(backbone: Backbone, source: PairSource) -> None:
             )
 
 
-def create_selector(settings: PretrainSettings, run: Run) -> BatchSelector | None:
-    """What selects or weights the views of every batch before the step; None where they are trained on as they come."""
+def create_selector(settings: PretrainSettings, run: Run, encoder_weights: Path | None = None) -> BatchSelector | None:
+    """What selects or weights the views of every batch before the step; None where they are trained on as they come.
+
+    encoder_weights: of the encoder that rates fresh pairs, see `open_rater`.
+    """
+    if settings.rates_fresh:
+        rater = open_rater(run.dataset, run.device, encoder_weights)
+        return WeightFreshPairs(rater, compared_pairs(settings.num_globals))
     if settings.weights == "quality":
         return weight_by_quality
     if not settings.selection.by_loss:

@@ -105,6 +105,7 @@ def schedule_of(settings: TrainingSettings, optimisation: Optimisation, steps_pe
         steps=settings.steps,
         warmup_epochs=settings.warmup_epochs,
         steps_per_epoch=steps_per_epoch,
+        fit_warmup=settings.fit_warmup,
     )
     decay, end = optimisation.weight_decay, optimisation.weight_decay_end
     return Schedule(
