@@ -34,6 +34,7 @@ class PretrainStage(FitStage[PretrainConfig]):
 
     name: ClassVar[str] = "pretrain"
     resumes: ClassVar[bool] = True
+    trains: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard", "checkpoint")
     shown_as: ClassVar[str] = "runs/NAME"
