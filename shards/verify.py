@@ -14,7 +14,7 @@ from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import read_file
-from viewkit.shards.receipt import Receipt, check_size, expected_bytes, read_receipt, remedy_for, shard_name
+from viewkit.shards.receipt import Receipt, check_size, expected_bytes, find_tar, read_receipt, remedy_for, shard_name
 from viewkit.shards.sources import check_alignment
 from viewkit.shards.spool import SPOOL
 from viewkit.shards.tar import END, row_bytes
@@ -84,6 +84,8 @@ def verify_column(column: Column) -> Iterator[Finding]:
     if not damaged:
         yield _found(f"{column.name}: every input accounted for", partial(_compare_counts, column, seen))
     expected = {f"{shard_name(shard)}{end}" for shard in range(column.num_shards) for end in (".tar", ".json")}
+    if not damaged:
+        expected |= {find_tar(column.path, column.receipt(shard)).name for shard in range(column.num_shards)}
     for path in sorted(column.path.iterdir()):
         if path.name not in expected | {"column.json"} and path.suffix != SPOOL:
             yield Finding(f"{column.name}/{path.name}", 0, f"{path}: does not belong to the column; move it away")

@@ -26,6 +26,7 @@ from viewkit.shards.row import Row
 from viewkit.shards.sources import Sources
 from viewkit.shards.spool import remove_spools
 from viewkit.shards.tar import row_bytes
+from viewkit.shards.writer import settle
 
 PROBE_ROWS = 32
 """Rows that a dry run processes to measure the rate."""
@@ -81,6 +82,7 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
         column = Column(folder)
         done, left = ready.divide(column.complete_shards())
         remove_spools(folder, done)
+        settle(folder, done, ready.identity.digest)
         summary = Summary(stage.name, folder)
         for shard in done:
             summary.add(column.receipt(shard))
@@ -102,6 +104,7 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
                 _check_rejects(stage, summary, total, execution.max_rejects)
         finally:
             remove_parts(folder, names)
+        settle(folder, left, ready.identity.digest)
         progress.finish(**summary.values())
         return summary
 
