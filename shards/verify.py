@@ -9,7 +9,7 @@ from pathlib import Path
 
 import xxhash
 
-from viewkit.shards.artifact import IDENTITY, RECEIPT, Artifact
+from viewkit.shards.artifact import IDENTITY, RECEIPT, Artifact, of_another
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, ViewkitError
@@ -18,6 +18,7 @@ from viewkit.shards.receipt import Receipt, check_size, expected_bytes, find_tar
 from viewkit.shards.sources import check_alignment
 from viewkit.shards.spool import SPOOL
 from viewkit.shards.tar import END, row_bytes
+from viewkit.shards.tensors import check_tensors
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,10 @@ def verify_artifact(artifact: Artifact) -> Iterator[Finding]:
     if not (artifact.folder / RECEIPT).exists():
         problem = _found("", partial(_read_artifact_identity, artifact)).problem
         yield Finding(f"{artifact.name}: unfinished", 0, problem)
+        for path in sorted(artifact.folder.rglob("*.safetensors")):  # what the stage will go on from
+            if not of_another(path, artifact.folder):
+                name = path.relative_to(artifact.folder).as_posix()
+                yield _found(f"{artifact.name}/{name}", partial(check_tensors, path))
         return
     receipt = _found(f"{artifact.name}/receipt.json", partial(_read_artifact_receipt, artifact))
     yield receipt
