@@ -178,6 +178,7 @@ PIPELINE = (
         (DATASET, PAIRS_COLUMN, GENVIEW_COLUMN),
         maps_rows=True,
         also=(("quality", "quality"),),
+        closing="pairs.filter:summary_lines",
         examples=("viewkit score dataset --rounds 8 --workers 4",),
     ),
     StageCommand(
@@ -242,7 +243,7 @@ PIPELINE = (
         ),
         presets="pretrain.presets:preset_options",
         examples=(
-            "viewkit pretrain dataset --name mine --select vs2fi",
+            "viewkit pretrain dataset --name mine --select vs2fi --policy strengthened",
             "viewkit pretrain dataset --name hard --framework simclr --select hard --views 4",
         ),
     ),

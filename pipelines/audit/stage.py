@@ -137,9 +137,9 @@ class AuditStage(FitStage[AuditConfig]):
             ("low-level: distance of colour histograms", findings.grid["colour"]),
             (f"high-level: distance of {findings.chosen}", findings.grid[findings.chosen]),
         ]
-        selected = selected_cells(findings.consistency, findings.level, config.k_sc, findings.k_al)
+        selected = selected_cells(findings.consistency, findings.level, findings.k_sc, findings.k_al)
         plot_grid(run.folder / GRID, panels, findings.consistency, findings.level, selected)
-        used = {"k_sc": config.k_sc, "k_al": findings.k_al, "gamma": findings.gamma}
+        used = {"k_sc": findings.k_sc, "k_al": findings.k_al, "gamma": findings.gamma}
         plot_sensitivity(run.folder / SENSITIVITY, findings.sensitivity, used)
         plot_roc(run.folder / ROC, findings.questions, findings.answers)
 

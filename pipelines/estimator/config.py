@@ -70,12 +70,16 @@ class EstimatorConfig(TrainingOptions):
     policy: Annotated[str | None, "augmentations: a policy's name, or a TOML file"] = None
     epochs: Annotated[int | None, "passes over the images"] = None
     steps: Annotated[int | None, "steps in all, instead of epochs"] = None
-    warmup_epochs: Annotated[float | None, "epochs in which the learning rate rises"] = None
+    warmup_epochs: Annotated[
+        float | None, "epochs in which the learning rate rises; not given, at most 15 % of the training"
+    ] = None
     batch_size: Annotated[int | None, "images in a batch; the others of it are the negatives"] = None
     lr: Annotated[float | None, "learning rate at 256 images a batch; scaled with the batch"] = None
-    weight_decay: Annotated[float | None, "AdamW's; biases, norms and class tokens are left out"] = None
+    weight_decay: Annotated[float | None, "AdamW's, of all weights of a ViT as in MoCo v3"] = None
     tau: Annotated[float | None, "temperature of every InfoNCE"] = None
-    momentum: Annotated[float | None, "first momentum of the momentum encoder; rises to 1"] = None
+    momentum: Annotated[
+        float | None, "first momentum of the momentum encoder; rises to 1; not given, lower in a short training"
+    ] = None
     hidden: Annotated[int | None, "hidden width of projector and predictor"] = None
     dim: Annotated[int | None, "width of the embeddings, of the top and of every exit"] = None
     seed: Annotated[int, "seed of all random numbers"] = 0
@@ -101,7 +105,9 @@ def resolve(config: EstimatorConfig) -> EstimatorSettings:
     """Every value of the training, given or the preset's; a pure function. `ConfigError` for what cannot be."""
     if config.preset not in PRESETS:
         raise ConfigError(f"preset is '{config.preset}'; it must be one of {', '.join(PRESETS)}")
-    values = {field.name: getattr(config, field.name) for field in fields(EstimatorSettings)}
+    given = {field.name for field in fields(config)}
+    values = {field.name: getattr(config, field.name) for field in fields(EstimatorSettings) if field.name in given}
+    values |= {"fit_warmup": config.warmup_epochs is None, "fit_momentum": config.momentum is None}
     preset = asdict(PRESETS[config.preset])
     settings = EstimatorSettings(**{**values, **{name: preset[name] for name in preset if values[name] is None}})
     settings.check()

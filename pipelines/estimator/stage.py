@@ -10,6 +10,8 @@ from viewkit.pipelines.distributed import is_main, rank, share_of_batch, world_s
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.estimator.config import EstimatorConfig, EstimatorSettings, Preset, resolve
 from viewkit.pipelines.estimator.model import ExitMoCoV3
+from viewkit.pipelines.frameworks.table import card_of
+from viewkit.pipelines.models.architectures import kind_of
 from viewkit.pipelines.models.checkpoint import save_tensors
 from viewkit.pipelines.models.estimator import FACTS, WEIGHTS, EstimatorNetwork
 from viewkit.pipelines.pairs.random import RandomPairs
@@ -17,6 +19,7 @@ from viewkit.pipelines.pairs.samples import SampleReader
 from viewkit.pipelines.pairs.source import PairSource
 from viewkit.pipelines.training.loop import CHECKPOINT, train
 from viewkit.pipelines.training.prepare import Optimisation, Training, prepare_training
+from viewkit.pipelines.training.schedules import fitted_momentum
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
@@ -29,6 +32,7 @@ class EstimatorStage(FitStage[EstimatorConfig]):
     `estimator.json` (what the weights are, and the views they take)."""
 
     name: ClassVar[str] = "estimator"
+    version: ClassVar[int] = 2
     resumes: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard")
@@ -98,7 +102,8 @@ def prepare(settings: EstimatorSettings, run: Run) -> Training[ExitMoCoV3]:
         world_size=world_size(),
     )
     source = PairSource(loader, RandomPairs(policy, seed=settings.seed, stage=run.stage), policy, run.device)
-    optimisation = Optimisation(optimiser="adamw", weight_decay=settings.weight_decay)
+    recipe = card_of("moco_v3").recipe(kind_of(settings.arch))  # the same optimisation (VS-2FI, sec. 4.1)
+    optimisation = Optimisation(optimiser="adamw", weight_decay=settings.weight_decay, decay_all=recipe.decay_all)
     return prepare_training(run, source, settings, optimisation, lambda steps: create_exit_moco_v3(settings, steps))
 
 
@@ -113,12 +118,15 @@ def create_exit_moco_v3(settings: EstimatorSettings, steps: int) -> ExitMoCoV3:
         dim=settings.dim,
         seed=settings.seed,
     )
+    momentum = settings.momentum
+    if settings.fit_momentum:
+        momentum = fitted_momentum(steps=steps, start=momentum, rising=True)
     return ExitMoCoV3(
         network,
         hidden=settings.hidden,
         dim=settings.dim,
         tau=settings.tau,
-        momentum=settings.momentum,
+        momentum=momentum,
         steps=steps,
         seed=settings.seed,
     )
@@ -138,4 +146,5 @@ def facts_of(settings: EstimatorSettings, training: Training[ExitMoCoV3]) -> dic
         "std": list(training.source.policy.std),
         "seed": settings.seed,
         "steps": training.schedule.steps,
+        "momentum": training.framework.momentum,
     }

@@ -35,7 +35,7 @@ class HistogramsStage(FitStage[HistogramsConfig]):
     """
 
     name = "histograms"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     shown_as = "histograms"
     holds: ClassVar[Mapping[str, str]] = {
         "histograms.safetensors": "counts of similarities of positive and negative pairs, and of log sums an exit",
@@ -64,7 +64,8 @@ class HistogramsStage(FitStage[HistogramsConfig]):
         check_policy(self.name, estimator, policy, config.side_px)
         policy = policy.with_side(estimator.side_px)
         images = run.dataset.column("images")
-        groups = image_groups(images.keys(), config.negatives + 1, config.images)
+        negatives = negatives_of(estimator, images.num_rows, config)
+        groups = image_groups(images.keys(), negatives + 1, config.images)
         run.progress.start(self.name, total=sum(map(len, groups)), unit="images")
         totals: list[Tensor] | None = None
         for keys in groups:
@@ -77,7 +78,7 @@ class HistogramsStage(FitStage[HistogramsConfig]):
             negative_cells=negative,
             soft_mean_cells=sums,
             bins=config.bins,
-            negatives=config.negatives,
+            negatives=negatives,
             tau=estimator.tau,
             prior_positive=config.prior_positive,
             estimator=artifact.digest,
@@ -85,6 +86,7 @@ class HistogramsStage(FitStage[HistogramsConfig]):
             num_views=config.num_views,
             num_images=sum(map(len, groups)),
             precision=config.precision,
+            curve=config.curve,
         )
         histograms.save(run.folder)
         plot_consistency(histograms, run.folder)
@@ -94,8 +96,21 @@ class HistogramsStage(FitStage[HistogramsConfig]):
             "positive_pairs": int(positive.sum()),
             "negative_pairs": int(negative.sum()),
             "separation": separation(positive, negative),
-            "chance": 1 / (config.negatives + 1),  # gamma says something above it
+            "negatives": negatives,
+            "chance": 1 / (negatives + 1),  # gamma says something above it
         }
+
+
+def negatives_of(estimator: Estimator, num_images: int, config: HistogramsConfig) -> int:
+    """N as it was given, else of the estimator's own training: its batch less one, at most the other images.
+
+    gamma (eq. 5) means a multiple of chance, 1 / (N + 1), that only another N would change. `DataError` for one image.
+    """
+    if config.negatives is not None:
+        return config.negatives
+    if "batch_size" not in estimator.facts:
+        raise DataError("histograms: the estimator does not say its batch size; give --negatives")
+    return max(min(int(estimator.facts["batch_size"]), num_images, config.images) - 1, 1)
 
 
 def image_groups(keys: Sequence[str], group_size: int, images: int) -> list[list[str]]:

@@ -6,9 +6,11 @@ from types import MappingProxyType
 from typing import Literal
 
 from viewkit.pipelines.pairs.column import PAIRS, has_scores, require_scores
+from viewkit.pipelines.pairs.filter import consistency_threshold_of
 from viewkit.pipelines.pairs.generated import GENVIEW, DrawnFrom, generated_column
 from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import GeneratedViews, RandomPairs
+from viewkit.pipelines.pairs.same_policy import check_same_policy
 from viewkit.pipelines.pairs.samples import QUALITY, Sample, SampleReader
 from viewkit.pipelines.pairs.source import PairSource
 from viewkit.pipelines.pairs.stored import StoredPairs
@@ -26,7 +28,7 @@ class Selection:
     """What a source of pairs may take into account: thresholds of VS-2FI's filters, whether q is reported, and which
     views were to be cropped from generated images."""
 
-    k_sc: float = 0.99
+    k_sc: float = 0.0
     k_al: float | None = None
     quality: bool = False
     candidates: DrawnFrom = "original"
@@ -34,10 +36,12 @@ class Selection:
 
 @dataclass(frozen=True)
 class Source:
-    """A way to get pairs. sampler: made from random pairs, to fall back on. is_stored: it reads the column of pairs."""
+    """A way to get pairs. sampler: made from random pairs, to fall back on. is_stored: it reads the column of pairs.
+    filters: by `Selection.k_sc`, for which the histograms are read where none is given."""
 
     sampler: Callable[[RandomPairs, Selection], RecipeSampler]
     is_stored: bool
+    filters: bool = False
 
 
 SOURCES: Mapping[str, Source] = MappingProxyType(
@@ -49,6 +53,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "vs2fi": Source(
             lambda random, s: Vs2fiPairs(random, k_sc=s.k_sc, k_al=s.k_al, quality=s.quality, candidates=s.candidates),
             is_stored=True,
+            filters=True,
         ),
     }
 )
@@ -63,13 +68,16 @@ def load_pairs(
     batch_size: int,
     select: str = "random",
     pairs: str = PAIRS,
-    k_sc: float = 0.99,
+    k_sc: float | None = None,
+    filter_share: float | None = None,
     k_al: float | None = None,
     alpha: float = 0.0,
     generated: GeneratedViews = "one",
     weights: Weights = "none",
     genview: str = GENVIEW,
     quality: str = QUALITY,
+    other_policy: bool = False,
+    epochs: int = 1,
     seed: int = 0,
     stage: str = "pretrain",
     device: str = "cpu",
@@ -79,22 +87,21 @@ def load_pairs(
     """Batches of rendered, normalised pairs; ``source.epoch(e)`` gives `ViewBatch`es, the same ones for the same seed.
 
     policy: a policy's name or TOML file. select: one of `SOURCES`: pairs sampled anew each epoch, any of the candidates
-        in column `pairs`, or those of them that pass both filters (VS-2FI, Alg. 1); k_sc and k_al as in
-        `viewkit pretrain`.
+        in column `pairs`, or those of them that pass both filters (VS-2FI, Alg. 1); k_sc, filter_share
+        and k_al as in `viewkit pretrain`.
     alpha: probability that one view of the two, or with generated "both" both, is cropped from the generated image
         (column `genview`); 0 leaves stored pairs as they were scored.
     weights: with "quality" the batches carry q of their pairs (column `quality`), from which `losses.row_weights`
         computes weights.
     genview, quality: names of these columns. For stored pairs it is the column they were made with that counts.
+    other_policy: take stored pairs that were sampled by another policy than `policy`, which is refused else.
+    epochs: of the whole training, over which a policy's ceiling on overlaps moves.
     rank, world_size: of this process; every rank gets other rows and the same number of steps.
     Raises `DataError` for a missing column or one made from other images, `ConfigError` for fewer rows than a batch.
     """
     spec = load_policy(policy).with_side(side_px)
-    random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated)
+    random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated, rounds=epochs)
     source = source_of(select, weights)
-    candidates = candidates_of(dataset, pairs) if source.is_stored else "original"
-    selection = Selection(k_sc=k_sc, k_al=k_al, quality=weights == "quality", candidates=candidates)
-    sampler = source.sampler(random, selection)
     loader = open_loader(
         dataset,
         select=select,
@@ -108,6 +115,12 @@ def load_pairs(
         rank=rank,
         world_size=world_size,
     )
+    if SOURCES[select].is_stored and not other_policy:
+        check_same_policy(dataset, pairs, load_policy(policy))
+    threshold = consistency_threshold_of(dataset, pairs, k_sc, filter_share) if source.filters else 0.0
+    candidates = candidates_of(dataset, pairs) if source.is_stored else "original"
+    selection = Selection(k_sc=threshold, k_al=k_al, quality=weights == "quality", candidates=candidates)
+    sampler = source.sampler(random, selection)
     return PairSource(loader, sampler, spec, device, cycle_generated=not SOURCES[select].is_stored)
 
 

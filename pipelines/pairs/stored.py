@@ -30,6 +30,8 @@ class StoredPairs:
     so alpha must then be 0.
     """
 
+    counted: tuple[str, ...] = ()
+
     def __init__(self, fallback: RandomPairs, *, quality: bool = False, candidates: DrawnFrom = "original") -> None:
         if quality and fallback.alpha:
             raise ConfigError(
@@ -42,9 +44,10 @@ class StoredPairs:
         scored = [row for row, sample in enumerate(samples) if sample.recipes is not None]
         unscored = [row for row, sample in enumerate(samples) if sample.recipes is None]
         parts, missing = [], 0
+        counted = dict.fromkeys(self.counted, 0)
         quality = np.full(len(samples), np.nan, dtype=np.float32)
         if scored:
-            pairs, quality[scored], lacking = self._sample([samples[row] for row in scored], epoch)
+            pairs, quality[scored], lacking, counted = self._sample([samples[row] for row in scored], epoch)
             parts.append(pairs)
             missing += lacking
         if unscored:
@@ -53,10 +56,14 @@ class StoredPairs:
             missing += random.counts.get("missing_views", 0)
         recipes = np.concatenate(parts)[np.argsort([*scored, *unscored])]
         missing += replace_missing(recipes, samples)
-        counts = {"missing_pairs": len(unscored), "missing_views": missing}
+        counts = {"missing_pairs": len(unscored), "missing_views": missing, **counted}
         if not self.quality:
             return ViewPlan(recipes, counts)
         return ViewPlan(recipes, {**counts, "missing_quality": int(np.isnan(quality).sum())}, quality=quality)
+
+    def count(self, scores: Float32[np.ndarray, "n c s"]) -> dict[str, int]:
+        """Numbers of rows to report, by the names in `counted`."""
+        return {}
 
     def select(self, scores: Float32[np.ndarray, "n c s"], u: Float64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
         """The pair of every row, as its number in `pair_index`. scores: of drawn pairs zeros. u: uniforms in [0, 1)."""
@@ -64,9 +71,9 @@ class StoredPairs:
 
     def _sample(
         self, samples: Sequence[Sample], epoch: int
-    ) -> tuple[Float32[np.ndarray, "n 2 p"], Float32[np.ndarray, " n"], int]:
-        """Pairs of rows that have them, `alpha` of them with generated views, their qualities, and how many views were
-        to be cropped from generated images that do not exist."""
+    ) -> tuple[Float32[np.ndarray, "n 2 p"], Float32[np.ndarray, " n"], int, dict[str, int]]:
+        """Pairs of rows that have them, `alpha` of them with generated views, their qualities, how many views were to
+        be cropped from generated images that do not exist, and `count`."""
         recipes, scores = _round_of(samples, epoch)
         ids = row_ids([sample.key for sample in samples])
         u = sample_selection(ids, seed=self.fallback.seed, stage=self.fallback.stage, round=epoch)  # n 4
@@ -82,6 +89,7 @@ class StoredPairs:
             pairs,
             _quality_of(samples, epoch, selected, scores.shape[1]),
             self._missing(views[lacking], recipes.shape[1]),
+            self.count(scores),
         )
 
     def _missing(self, views: Int64[np.ndarray, "m 2"], num_views: int) -> int:

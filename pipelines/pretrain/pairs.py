@@ -12,10 +12,12 @@ from viewkit.pipelines.hard_views.pairs import HardPairs, Rule
 from viewkit.pipelines.hard_views.preview import Preview
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.models.backbone import Backbone
+from viewkit.pipelines.pairs.filter import consistency_threshold_of
 from viewkit.pipelines.pairs.load import SOURCES, Selection, candidates_of, open_loader
 from viewkit.pipelines.pairs.lowest_iou import LowestIouPairs
 from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import RandomPairs, RandomViews
+from viewkit.pipelines.pairs.same_policy import check_same_policy
 from viewkit.pipelines.pairs.source import PairSource, ViewBatch
 from viewkit.pipelines.pretrain.config import PretrainSettings
 from viewkit.pipelines.pretrain.quality import WeightFreshPairs, compared_pairs, open_rater
@@ -44,17 +46,28 @@ def create_source(settings: PretrainSettings, run: Run) -> PairSource:
         rank=rank(),
         world_size=world_size(),
     )
-    sampler = stored_sampler(settings, run, policy) if is_stored else random_sampler(settings, run, policy)
+    if is_stored and not settings.other_policy:
+        check_same_policy(run.dataset, settings.pairs, load_policy(settings.policy))
+    rounds = settings.epochs if settings.steps is None else -(-settings.steps // loader.steps_per_epoch)
+    sampler = (stored_sampler if is_stored else random_sampler)(settings, run, policy, rounds)
     return PairSource(loader, sampler, policy, run.device, create_preview(settings), cycle_generated=not is_stored)
 
 
-def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> RecipeSampler:
-    """Pairs from the column that `score` wrote."""
+def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:
+    """Pairs from the column that `score` wrote. rounds: epochs of the training."""
     random = RandomPairs(
-        policy, seed=settings.seed, stage=run.stage, alpha=settings.alpha, generated=settings.generated
+        policy,
+        seed=settings.seed,
+        stage=run.stage,
+        alpha=settings.alpha,
+        generated=settings.generated,
+        rounds=rounds,
     )
+    k_sc = 0.0
+    if SOURCES[settings.select].filters:
+        k_sc = consistency_threshold_of(run.dataset, settings.pairs, settings.k_sc, settings.filter_share)
     selection = Selection(
-        k_sc=settings.k_sc,
+        k_sc=k_sc,
         k_al=settings.k_al,
         quality=settings.weights == "quality",
         candidates=candidates_of(run.dataset, settings.pairs),
@@ -62,8 +75,8 @@ def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> Reci
     return SOURCES[settings.select].sampler(random, selection)
 
 
-def random_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> RecipeSampler:
-    """Views sampled anew each epoch: those that are trained on, or candidates to select from."""
+def random_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:
+    """Views sampled anew each epoch: those that are trained on, or candidates to select from. rounds: epochs."""
     num_views = policy.num_views
     if settings.num_globals is None:
         num_views = 2 * settings.views_per_side if settings.views is None else settings.views
@@ -75,6 +88,7 @@ def random_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> Reci
         alpha=settings.alpha,
         generated=settings.generated,
         by_side=settings.num_globals is None and settings.views_per_side > 1,
+        rounds=rounds,
     )
     return LowestIouPairs(random) if settings.select == "lowest_iou" else random
 
@@ -87,6 +101,8 @@ def views_policy(settings: PretrainSettings) -> Policy:
     policy = load_policy(settings.policy).with_side(settings.side_px)
     if settings.joint_area is not None:
         policy = policy.with_joint(JointSpec(parameter="area", beta=settings.joint_area))
+    if (ceiling := settings.iou_ceiling()) is not None:
+        policy = replace(policy, iou=ceiling)
     sides = [policy.side_of(spec) for spec in range(len(policy.views))]
     if settings.num_globals is None:
         if len(set(sides)) > 1:

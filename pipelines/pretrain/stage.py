@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 
 from viewkit.pipelines.distributed import is_main
 from viewkit.pipelines.engine.contract import FitStage, Run
-from viewkit.pipelines.frameworks.table import create_framework
+from viewkit.pipelines.frameworks.table import card_of, create_framework
 from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.models.saved import EncoderFacts, save_encoder
+from viewkit.pipelines.pairs.filter import filter_lines
+from viewkit.pipelines.pairs.vs2fi import Vs2fiPairs
 from viewkit.pipelines.pretrain.config import PretrainConfig, PretrainSettings, resolve
 from viewkit.pipelines.pretrain.pairs import check_sides, create_selector, create_source
 from viewkit.pipelines.pretrain.quality import RATER, rater_inputs
@@ -34,6 +36,7 @@ class PretrainStage(FitStage[PretrainConfig]):
     """Writes config.json, encoder.safetensors with encoder.json, metrics.jsonl and checkpoint/ into ``runs/NAME``."""
 
     name: ClassVar[str] = "pretrain"
+    version: ClassVar[int] = 2
     resumes: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard", "checkpoint")
@@ -62,7 +65,8 @@ class PretrainStage(FitStage[PretrainConfig]):
         genview = (config.genview,) if config.alpha > 0 else ()
         pairs = (config.pairs,) if config.selection.stored else ()
         quality = (RATER if config.rates_fresh else config.quality_column,) if config.weights == "quality" else ()
-        return ("images", *genview, *pairs, *quality)
+        by_share = ("histograms",) if config.select == "vs2fi" and config.k_sc is None else ()
+        return ("images", *genview, *pairs, *by_share, *quality)
 
     def settings(self, config: PretrainConfig) -> dict[str, Any]:
         return resolve(config).values()
@@ -84,6 +88,8 @@ class PretrainStage(FitStage[PretrainConfig]):
         settings = resolve(config)
         training = prepare(settings, run, self.encoder_weights)
         if is_main():
+            for line in filter_lines_of(settings, run):
+                run.progress.message(f"{self.name}: {line}")
             write_atomic(run.folder / "config.json", encode_json(settings.values()))
         last = train(
             training.framework,
@@ -106,11 +112,23 @@ class PretrainStage(FitStage[PretrainConfig]):
             mean=training.source.policy.mean,
             std=training.source.policy.std,
         )
-        save_encoder(run.folder, training.framework.encoder, facts)
+        save_encoder(run.folder, training.framework.kept, facts)
         steps, lines = training.schedule.steps, read_metrics(run.folder / METRICS)
         counts = {name: sum(int(line.get(name) or 0) for line in lines) for name in COUNTED if name in lines[-1]}
         shares = shares_of(lines, steps * settings.batch_size)
-        return {"steps": steps, "loss": last["loss"], "spread": last["spread"], **counts, **shares}
+        if isinstance(training.source.sampler, Vs2fiPairs):
+            shares["k_sc"] = training.source.sampler.k_sc
+        own = card_of(settings.framework).fitted(settings.own, steps) if settings.fit_momentum else settings.own
+        if "momentum" in own:
+            shares["momentum"] = own["momentum"]
+        return {
+            "steps": steps,
+            "warmup_steps": training.schedule.warmup_steps,
+            "loss": last["loss"],
+            "spread": last["spread"],
+            **counts,
+            **shares,
+        }
 
     def plan(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
         settings = replace(resolve(config), log_views=None)  # a plan writes nothing
@@ -123,10 +141,16 @@ def prepare(settings: PretrainSettings, run: Run, encoder_weights: Path | None =
 
     def build(steps: int) -> Framework:
         backbone = create_backbone(
-            settings.arch, settings.side_px, init=settings.init, num_heads=settings.num_heads, seed=settings.seed
+            settings.arch,
+            settings.side_px,
+            init=settings.init,
+            num_heads=settings.num_heads,
+            drop_path=settings.drop_path,
+            seed=settings.seed,
         )
         check_sides(backbone, source)
         framework = create_framework(backbone, settings, steps=steps, steps_per_epoch=source.steps_per_epoch)
+        framework.joins_sides = settings.views_per_side > 1 and not settings.norms_per_view
         MULTI_VIEW[settings.multi_view].apply(framework, **settings.compared)
         return framework
 
@@ -135,19 +159,31 @@ def prepare(settings: PretrainSettings, run: Run, encoder_weights: Path | None =
         weight_decay=settings.weight_decay,
         weight_decay_end=settings.weight_decay_end,
         decay_all=settings.decay_all,
+        lr_end=settings.lr_end,
+        lr_schedule=settings.lr_schedule,
     )
     return prepare_training(run, source, settings, optimisation, build, create_selector(settings, run, encoder_weights))
 
 
+def filter_lines_of(settings: PretrainSettings, run: Run) -> list[str]:
+    """What VS-2FI's filters will do, for people; nothing for other selections."""
+    if settings.select != "vs2fi":
+        return []
+    return filter_lines(run.dataset, settings.pairs, settings.k_sc, settings.filter_share)
+
+
 def shares_of(lines: Sequence[Mapping[str, Any]], num_rows: int) -> dict[str, float]:
-    """What hard view selection counted, as shares of all rows: pairs of least overlap, and choices that agreed."""
+    """What the selections counted, as shares of the rows they concern: rows without a pair of k_sc, pairs of least
+    overlap, and choices that agreed."""
 
     def total(name: str) -> int:
         return sum(int(line.get(name) or 0) for line in lines)
 
     shares = {}
-    if any("lowest_iou" in line for line in lines):
-        shares["lowest_iou"] = total("lowest_iou") / num_rows
+    if any("relaxed_pairs" in line for line in lines):
+        shares["relaxed"] = total("relaxed_pairs") / num_rows
+    if comparable := total("lowest_iou_rows"):
+        shares["lowest_iou"] = total("lowest_iou") / comparable
     if compared := total("agreement_rows"):
         shares["hard_agreement"] = total("agreement_same") / compared
     return shares
