@@ -128,13 +128,18 @@ PIPELINE = (
         "generate.config:GenerateConfig",
         (
             Step("foreground.stage:ForegroundStage", ("weights", "encoder_weights"), "foreground"),
-            Step("generate.stage:GenerateStage", ("weights", "batch_size", "levels", "encoder_weights", "compile")),
+            Step(
+                "generate.stage:GenerateStage",
+                ("weights", "batch_size", "levels", "encoder_weights", "compile", "column", "only"),
+            ),
         ),
         (
             DATASET,
             WEIGHTS,
             ENCODER_WEIGHTS,
             Argument("levels", "CSV file of noise levels, for --strategy table", Path, option=True),
+            Argument("column", "column to write: genview, or genview_NAME", option=True, default="genview"),
+            Argument("only", "text file of keys, one a line: views of these images alone", Path, option=True),
             Argument("batch_size", "views in a forward pass (16 unless given)", int, option=True),
             Argument("compile", "compile the generator's networks", bool, option=True),
         ),
