@@ -55,6 +55,7 @@ class EvaluateStage(FitStage[EvaluateConfig]):
 
     name: ClassVar[str] = "evaluate"
     version: ClassVar[int] = 2
+    trains: ClassVar[bool] = True
     scratch: ClassVar[tuple[str, ...]] = (PARTS,)
     shown_as: ClassVar[str] = "runs/NAME/eval"
     holds: ClassVar[Mapping[str, str]] = {

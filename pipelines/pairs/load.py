@@ -77,6 +77,7 @@ def load_pairs(
     genview: str = GENVIEW,
     quality: str = QUALITY,
     other_policy: bool = False,
+    epochs: int = 1,
     seed: int = 0,
     stage: str = "pretrain",
     device: str = "cpu",
@@ -94,11 +95,12 @@ def load_pairs(
         computes weights.
     genview, quality: names of these columns. For stored pairs it is the column they were made with that counts.
     other_policy: take stored pairs that were sampled by another policy than `policy`, which is refused else.
+    epochs: of the whole training, over which a policy's ceiling on overlaps moves.
     rank, world_size: of this process; every rank gets other rows and the same number of steps.
     Raises `DataError` for a missing column or one made from other images, `ConfigError` for fewer rows than a batch.
     """
     spec = load_policy(policy).with_side(side_px)
-    random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated)
+    random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated, rounds=epochs)
     source = source_of(select, weights)
     loader = open_loader(
         dataset,

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
 from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
 from viewkit.pipelines.views.options import PARAMETERS, SamplingOptions
+from viewkit.pipelines.views.policy import IouCeiling
 from viewkit.shards.errors import ConfigError
 
 Select = Literal["random", "stored", "vs2fi", "hard", "easy", "lowest_iou"]
@@ -78,6 +79,12 @@ class ViewOptions(SamplingOptions):
         "and component of 'foreground --of views'",
     ] = "none"
     quality_column: Annotated[str, "stored, vs2fi with weights: column of the pairs' qualities"] = "quality"
+    max_iou: Annotated[
+        float | None,
+        "sample pairs again whose crops overlap more than this in the first epoch (default: the policy's)",
+    ] = None
+    max_iou_end: Annotated[float | None, "max_iou in the last epoch, linear in between (default: max_iou)"] = None
+    max_iou_alternating: Annotated[bool, "max_iou: in every other epoch only, half of the images in each"] = False
     views: Annotated[
         int | None,
         f"hard, easy, lowest_iou: candidate views per row; with multi-crop, the large ones (default: {VIEWS})",
@@ -96,10 +103,20 @@ class ViewOptions(SamplingOptions):
     ] = None
     log_views: Annotated[int | None, "hard, easy: write recipes, losses and choices of every so many steps"] = None
     views_per_side: Annotated[int, "m: compare m views of a row with m others"] = 1
+    norms_per_view: Annotated[
+        bool, "views_per_side: batch norms see every view alone, one pass each, not all views of a side together"
+    ] = False
 
     @property
     def selection(self) -> Selection:
         return SELECT[self.select]
+
+    def iou_ceiling(self) -> IouCeiling | None:
+        """The bound on a pair's overlap that the options ask for; None where they leave it to the policy."""
+        if self.max_iou is None:
+            return None
+        end = self.max_iou if self.max_iou_end is None else self.max_iou_end
+        return IouCeiling(start=self.max_iou, end=end, alternating=self.max_iou_alternating)
 
     def check_views(self, side_px: int) -> None:
         """`ConfigError` for values out of range, and for options that would have no effect.
@@ -113,6 +130,7 @@ class ViewOptions(SamplingOptions):
                 f"k_sc is {self.k_sc:g} and filter_share is {self.filter_share:g}: one decides the other; leave one out"
             )
         self.check_sampling()
+        check_within(0, 1, max_iou=self.max_iou, max_iou_end=self.max_iou_end)
         check_within(1, 64, views_per_side=self.views_per_side, views=self.views)
         check_within(1, 48, small_views=self.small_views)
         check_within(1, 1_000_000, comparisons=self.comparisons)
@@ -120,10 +138,10 @@ class ViewOptions(SamplingOptions):
         self._check_given()
         if self.selection.chooses and self.betas():
             self.refuse_joint(", ".join(name for name in PARAMETERS if getattr(self, name) is not None))
-        if self.select == "lowest_iou" and self.alpha:
+        by_overlap = "select is 'lowest_iou'" if self.select == "lowest_iou" else f"max_iou is {self.max_iou}"
+        if self.alpha and (self.select == "lowest_iou" or self.max_iou is not None):
             raise ConfigError(
-                f"select is 'lowest_iou' and alpha is {self.alpha}: crops of different images have no overlap; set "
-                "--alpha 0"
+                f"{by_overlap} and alpha is {self.alpha}: crops of different images have no overlap; set --alpha 0"
             )
         if self.weights == "quality" and self.selection.by_loss:
             raise ConfigError(
@@ -160,6 +178,10 @@ class ViewOptions(SamplingOptions):
             ("other_policy", self.selection.stored, "--select stored or vs2fi"),
             ("genview", self.alpha > 0 or self.genview == GENVIEW, "--alpha above 0"),
             ("quality_column", stored or self.quality_column == "quality", "--select stored or vs2fi"),
+            ("max_iou", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
+            ("max_iou_end", self.max_iou is not None, "--max-iou"),
+            ("max_iou_alternating", self.max_iou is not None, "--max-iou"),
+            ("norms_per_view", self.views_per_side > 1, "--views-per-side above 1"),
             ("generated", self.alpha > 0 or self.generated == "one", "--alpha above 0"),
         ):
             value = getattr(self, name)

@@ -48,14 +48,20 @@ def create_source(settings: PretrainSettings, run: Run) -> PairSource:
     )
     if is_stored and not settings.other_policy:
         check_same_policy(run.dataset, settings.pairs, load_policy(settings.policy))
-    sampler = stored_sampler(settings, run, policy) if is_stored else random_sampler(settings, run, policy)
+    rounds = settings.epochs if settings.steps is None else -(-settings.steps // loader.steps_per_epoch)
+    sampler = (stored_sampler if is_stored else random_sampler)(settings, run, policy, rounds)
     return PairSource(loader, sampler, policy, run.device, create_preview(settings), cycle_generated=not is_stored)
 
 
-def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> RecipeSampler:
-    """Pairs from the column that `score` wrote."""
+def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:
+    """Pairs from the column that `score` wrote. rounds: epochs of the training."""
     random = RandomPairs(
-        policy, seed=settings.seed, stage=run.stage, alpha=settings.alpha, generated=settings.generated
+        policy,
+        seed=settings.seed,
+        stage=run.stage,
+        alpha=settings.alpha,
+        generated=settings.generated,
+        rounds=rounds,
     )
     k_sc = 0.0
     if SOURCES[settings.select].filters:
@@ -69,8 +75,8 @@ def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> Reci
     return SOURCES[settings.select].sampler(random, selection)
 
 
-def random_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> RecipeSampler:
-    """Views sampled anew each epoch: those that are trained on, or candidates to select from."""
+def random_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:
+    """Views sampled anew each epoch: those that are trained on, or candidates to select from. rounds: epochs."""
     num_views = policy.num_views
     if settings.num_globals is None:
         num_views = 2 * settings.views_per_side if settings.views is None else settings.views
@@ -82,6 +88,7 @@ def random_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> Reci
         alpha=settings.alpha,
         generated=settings.generated,
         by_side=settings.num_globals is None and settings.views_per_side > 1,
+        rounds=rounds,
     )
     return LowestIouPairs(random) if settings.select == "lowest_iou" else random
 
@@ -92,6 +99,8 @@ def views_policy(settings: PretrainSettings) -> Policy:
     Raises `ConfigError` where the policy's views do not fit the framework.
     """
     policy = settings.changed(load_policy(settings.policy).with_side(settings.side_px), settings.num_globals)
+    if (ceiling := settings.iou_ceiling()) is not None:
+        policy = replace(policy, iou=ceiling)
     if settings.selection.chooses and policy.joint:
         settings.refuse_joint(f"{policy.joint[0].parameter} of policy '{policy.name}'")
     if policy.joint:

@@ -38,6 +38,7 @@ class PretrainStage(FitStage[PretrainConfig]):
     name: ClassVar[str] = "pretrain"
     version: ClassVar[int] = 2
     resumes: ClassVar[bool] = True
+    trains: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard", "checkpoint")
     shown_as: ClassVar[str] = "runs/NAME"
@@ -112,7 +113,7 @@ class PretrainStage(FitStage[PretrainConfig]):
             mean=training.source.policy.mean,
             std=training.source.policy.std,
         )
-        save_encoder(run.folder, training.framework.encoder, facts)
+        save_encoder(run.folder, training.framework.kept, facts)
         steps, lines = training.schedule.steps, read_metrics(run.folder / METRICS)
         counts = {name: sum(int(line.get(name) or 0) for line in lines) for name in COUNTED if name in lines[-1]}
         shares = shares_of(lines, steps * settings.batch_size)
@@ -141,10 +142,16 @@ def prepare(settings: PretrainSettings, run: Run, encoder_weights: Path | None =
 
     def build(steps: int) -> Framework:
         backbone = create_backbone(
-            settings.arch, settings.side_px, init=settings.init, num_heads=settings.num_heads, seed=settings.seed
+            settings.arch,
+            settings.side_px,
+            init=settings.init,
+            num_heads=settings.num_heads,
+            drop_path=settings.drop_path,
+            seed=settings.seed,
         )
         check_sides(backbone, source)
         framework = create_framework(backbone, settings, steps=steps, steps_per_epoch=source.steps_per_epoch)
+        framework.joins_sides = settings.views_per_side > 1 and not settings.norms_per_view
         MULTI_VIEW[settings.multi_view].apply(framework, **settings.compared)
         return framework
 
@@ -153,6 +160,8 @@ def prepare(settings: PretrainSettings, run: Run, encoder_weights: Path | None =
         weight_decay=settings.weight_decay,
         weight_decay_end=settings.weight_decay_end,
         decay_all=settings.decay_all,
+        lr_end=settings.lr_end,
+        lr_schedule=settings.lr_schedule,
     )
     return prepare_training(run, source, settings, optimisation, build, create_selector(settings, run, encoder_weights))
 
@@ -165,8 +174,8 @@ def filter_lines_of(settings: PretrainSettings, run: Run) -> list[str]:
 
 
 def shares_of(lines: Sequence[Mapping[str, Any]], num_rows: int) -> dict[str, float]:
-    """What the selections counted, as shares of all rows: rows without a pair of k_sc, pairs of least overlap, and
-    choices that agreed."""
+    """What the selections counted, as shares of the rows they concern: rows without a pair of k_sc, pairs of least
+    overlap, and choices that agreed."""
 
     def total(name: str) -> int:
         return sum(int(line.get(name) or 0) for line in lines)
@@ -174,8 +183,8 @@ def shares_of(lines: Sequence[Mapping[str, Any]], num_rows: int) -> dict[str, fl
     shares = {}
     if any("relaxed_pairs" in line for line in lines):
         shares["relaxed"] = total("relaxed_pairs") / num_rows
-    if any("lowest_iou" in line for line in lines):
-        shares["lowest_iou"] = total("lowest_iou") / num_rows
+    if comparable := total("lowest_iou_rows"):
+        shares["lowest_iou"] = total("lowest_iou") / comparable
     if compared := total("agreement_rows"):
         shares["hard_agreement"] = total("agreement_same") / compared
     return shares
