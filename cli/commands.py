@@ -274,6 +274,19 @@ PIPELINE = (
         ),
     ),
     StageCommand(
+        "difficulty",
+        "Measure how hard the pairs of a policy are for an encoder (JointCrop's SDF and distance).",
+        "difficulty.config:DifficultyConfig",
+        (Step("difficulty.stage:DifficultyStage", ("weights", "encoder_weights", "folder")),),
+        (
+            DATASET,
+            ENCODER_FOLDER,
+            ENCODER_WEIGHTS,
+            Argument("folder", "name of the result, difficulty_NAME", option=True, default="difficulty"),
+        ),
+        examples=("viewkit difficulty dataset --encoder runs/mine --joint-area 0 --folder difficulty_joint",),
+    ),
+    StageCommand(
         "report",
         "Write one HTML page about a dataset and its runs.",
         "report.config:ReportConfig",
