@@ -101,7 +101,12 @@ def test_presets_fill_what_is_not_given_and_the_identity_holds_the_values():
     values = EstimatorStage().settings(config)
     preset = asdict(replace(PRESETS["vit-s16-224"], lr=1e-3))
     assert {name: values[name] for name in preset} == preset and values["preset"] == "vit-s16-224"
-    assert values.keys() - preset.keys() == {"preset", "precision", "init", "num_heads", "steps", "seed"}
+    assert values.keys() - preset.keys() == {
+        "preset", "precision", "init", "num_heads", "steps", "seed", "fit_warmup", "fit_momentum",
+        "trunk", "trunk_images", "trunk_views",
+    }  # fmt: skip
+    assert values["fit_warmup"] and values["fit_momentum"] and values["trunk"] is None
+    assert not EstimatorStage().settings(replace(config, momentum=0.9))["fit_momentum"]
     assert (config.arch, config.epochs) == (None, None), "the options stay as they were given"
     assert resolve(config) == resolve(config)
 
