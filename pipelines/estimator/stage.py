@@ -143,7 +143,7 @@ def prepare(settings: EstimatorSettings, run: Run) -> Training[ExitMoCoV3]:
 
 
 def optimisation_of(settings: EstimatorSettings) -> Optimisation:
-    """MoCo v3's for this kind of backbone: "the same hyperparameters for computing loss and optimization" (sec. 4.1)."""
+    """MoCo v3's for this kind of backbone, as in a run: "the same hyperparameters" for optimisation (sec. 4.1)."""
     decay = card_of("moco_v3").recipe(kind_of(settings.arch)).decay_all
     return Optimisation(optimiser="adamw", weight_decay=settings.weight_decay, decay_all=decay)
 
