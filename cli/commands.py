@@ -28,6 +28,9 @@ ENCODER_WEIGHTS = Argument(
     Path,
     option=True,
 )
+PAIRS_COLUMN = Argument("column", "column of pairs to write", option=True, default="pairs")
+RATED_PAIRS = Argument("pairs", "column of pairs whose views are meant", option=True, default="pairs")
+GENVIEW_COLUMN = Argument("genview", "column of generated views to crop from", option=True, default="genview")
 
 
 @dataclass(frozen=True)
@@ -108,16 +111,20 @@ PIPELINE = (
         "foreground",
         "Fit the component of an encoder's patch tokens that tells foreground; generate and quality do so, too.",
         "foreground.config:ForegroundConfig",
-        (Step("foreground.stage:ForegroundStage", ("weights", "encoder_weights", "of")),),
+        (Step("foreground.stage:ForegroundStage", ("weights", "encoder_weights", "of", "pairs")),),
         (
             DATASET,
             ENCODER_FOLDER,
             ENCODER_WEIGHTS,
             Argument(
-                "of", "images: whole ones, for generate; views: stored ones, for quality", option=True, default="images"
+                "of",
+                "images: whole ones, for generate; views: stored ones, for quality and pretrain",
+                option=True,
+                default="images",
             ),
+            RATED_PAIRS,
         ),
-        examples=("viewkit foreground dataset --sign +",),
+        examples=("viewkit foreground dataset", "viewkit foreground dataset --of views --sign +"),
     ),
     StageCommand(
         "generate",
@@ -166,21 +173,37 @@ PIPELINE = (
         "score",
         "Score candidate pairs of views of every image.",
         "score.config:ScoreConfig",
-        (Step("score.stage:ScoreStage"),),
+        (Step("score.stage:ScoreStage", ("column", "genview")),),
+        (DATASET, PAIRS_COLUMN, GENVIEW_COLUMN),
         maps_rows=True,
         also=(("quality", "quality"),),
         closing="pairs.filter:summary_lines",
         examples=("viewkit score dataset --rounds 8 --workers 4",),
     ),
     StageCommand(
+        "draw",
+        "Draw plain pairs of views of every image, without an estimator, to be rated and trained on (GenView).",
+        "draw.config:DrawConfig",
+        (Step("draw.stage:DrawStage", ("column", "genview")),),
+        (DATASET, PAIRS_COLUMN, GENVIEW_COLUMN),
+        maps_rows=True,
+        examples=("viewkit draw dataset --rounds 100 --policy genview_resnet",),
+    ),
+    StageCommand(
         "quality",
         "Rate every stored pair: foregrounds alike, backgrounds unlike (GenView).",
         "quality.config:QualityConfig",
         (
-            Step("foreground.stage:ViewsForegroundStage", ("weights", "encoder_weights"), "foreground"),
-            Step("quality.stage:QualityStage", ("weights", "encoder_weights")),
+            Step("foreground.stage:ViewsForegroundStage", ("weights", "encoder_weights", "pairs"), "foreground"),
+            Step("quality.stage:QualityStage", ("weights", "encoder_weights", "pairs", "column")),
         ),
-        (DATASET, ENCODER_FOLDER, ENCODER_WEIGHTS),
+        (
+            DATASET,
+            RATED_PAIRS,
+            Argument("column", "column to write: quality, or quality_NAME", option=True, default="quality"),
+            ENCODER_FOLDER,
+            ENCODER_WEIGHTS,
+        ),
         maps_rows=True,
         examples=("viewkit quality dataset --sign +",),
     ),
@@ -211,8 +234,12 @@ PIPELINE = (
         "pretrain",
         "Pretrain an encoder on random, selected or generated pairs.",
         "pretrain.config:PretrainConfig",
-        (Step("pretrain.stage:PretrainStage", ("name",)),),
-        (DATASET, Argument("name", "name of the run, a folder below DATASET/runs", option=True, default="default")),
+        (Step("pretrain.stage:PretrainStage", ("name", "encoder_weights")),),
+        (
+            DATASET,
+            Argument("name", "name of the run, a folder below DATASET/runs", option=True, default="default"),
+            ENCODER_WEIGHTS,
+        ),
         presets="pretrain.presets:preset_options",
         examples=(
             "viewkit pretrain dataset --name mine --select vs2fi --policy strengthened",

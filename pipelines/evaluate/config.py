@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.encoders.names import ENCODER_HELP, encoder_card
-from viewkit.pipelines.engine.ranges import check_above_zero
+from viewkit.pipelines.engine.ranges import check_above_zero, check_at_least
 from viewkit.shards.errors import ConfigError
 
 PROBES = ("knn", "linear", "sgd", "augmented", "moco_v3", "semi", "finetune")
@@ -35,6 +35,10 @@ class EvaluateConfig:
     tune_batch_size: Annotated[int, "semi, finetune: images in a batch, at most"] = 256
     tune_lr: Annotated[float | None, "semi, finetune: the encoder's learning rate (default: its kind's)"] = None
     tune_head_lr: Annotated[float | None, "semi, finetune: the classifier's learning rate (default: its kind's)"] = None
+    tune_optimiser: Annotated[
+        Literal["sgd", "adamw"] | None, "semi, finetune: optimiser (default: its kind's, AdamW of ViTs, SGD of ResNets)"
+    ] = None
+    tune_weight_decay: Annotated[float | None, "semi, finetune: weight decay (default: the optimiser's)"] = None
     seeds: Annotated[
         int, "repetitions of every probe with randomness (all but knn and linear); more than 1 give a spread"
     ] = 1
@@ -59,6 +63,7 @@ class EvaluateConfig:
             if getattr(self, name) < 2:
                 raise ConfigError(f"evaluate: {name} is {getattr(self, name)}; it must be at least 2")
         check_above_zero(tune_lr=self.tune_lr, tune_head_lr=self.tune_head_lr)
+        check_at_least(0, tune_weight_decay=self.tune_weight_decay)
         if not 0 < self.split_share < 1:
             raise ConfigError(f"evaluate: split_share is {self.split_share}; it must lie between 0 and 1, e.g. 0.2")
         if not 1 <= self.pixels_px <= 128:

@@ -111,7 +111,8 @@ def pretrain_options(name: str) -> dict[str, Any]:
 
     RUN may be left out where there is only one. `ConfigError` for an unknown experiment or run.
     """
-    experiment, _, run = name.partition("/")
+    whole = name.endswith(".toml") or "/" not in name
+    experiment, _, run = (name, "", "") if whole else name.rpartition("/")
     found = load_experiment(experiment)
     if not run and len(found.runs) != 1:
         raise ConfigError(f"--preset is '{name}', which has several runs; choose one of "

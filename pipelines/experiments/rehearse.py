@@ -17,6 +17,8 @@ from viewkit.pipelines.pretrain.config import PretrainConfig
 from viewkit.pipelines.weights.cards import GENERATORS
 
 SIDE_PX = 32
+CROPS_PX = 56
+"""Side of large crops: at 56 px the small ones have 24, and both are whole patches of 8."""
 STEPS = 3
 BATCH = 8
 TRAIN_IMAGES, TEST_IMAGES = 48, 24
@@ -140,9 +142,10 @@ def _pretrain(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     }
     kind = kind_of(str(options.get("arch", PretrainConfig.arch)))
     side_px = int(options.get("side_px", SIDE_PX))
+    crops = card_of(str(options.get("framework", PretrainConfig.framework))).traits.multi_crop
     small = {
-        **kept, "arch": TINY[kind], "side_px": SIDE_PX, "steps": STEPS, "warmup_epochs": 0.0, "batch_size": BATCH,
-        "precision": "fp32",
+        **kept, "arch": TINY[kind], "side_px": CROPS_PX if crops else SIDE_PX, "steps": STEPS, "warmup_epochs": 0.0,
+        "batch_size": BATCH, "precision": "fp32",
     }  # fmt: skip
     if options.get("select_side_px"):
         small["select_side_px"] = max(8, round(SIDE_PX * options["select_side_px"] / side_px / 8) * 8)

@@ -1,7 +1,7 @@
 """What an experiment measured beside what the paper prints."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,10 +43,14 @@ class Comparison:
 
 def compare_published(experiment: Experiment, dataset: Dataset) -> list[Comparison]:
     """A line for every published number, then for the gain of every run over the first run that has the same number."""
-    measured = {entry: _measured(entry, dataset) for entry in experiment.published}
-    lines = [Comparison(entry.run, _label(entry), entry.value, measured[entry]) for entry in experiment.published]
-    for entry in experiment.published:
-        first = next(each for each in experiment.published if _label(each) == _label(entry))
+    return compare(experiment.published, {entry: _measured(entry, dataset) for entry in experiment.published})
+
+
+def compare(published: Sequence[Published], measured: Mapping[Published, Measured | None]) -> list[Comparison]:
+    """The same of numbers at hand; None for what was not measured."""
+    lines = [Comparison(entry.run, _label(entry), entry.value, measured[entry]) for entry in published]
+    for entry in published:
+        first = next(each for each in published if _label(each) == _label(entry))
         if first.run == entry.run:
             continue
         ours, reference = measured[entry], measured[first]
@@ -71,9 +75,13 @@ def _measured(entry: Published, dataset: Dataset) -> Measured | None:
     result: Mapping[str, Any] = decode_json(read_file(evaluation.path(RESULT)))
     for probe in result["probes"]["encoder"]:
         if probe["name"] == entry.metric and probe.get(entry.of) is not None:
-            share = float(probe[entry.of])
-            return Measured(100 * share, 100 * math.sqrt(max(share * (1 - share), 0) / result["data"]["num_test"]))
+            return of_share(float(probe[entry.of]), int(result["data"]["num_test"]))
     return None
+
+
+def of_share(share: float, count: int) -> Measured:
+    """A share of `count` images, and its standard error sqrt(p (1 - p) / n); 0 for what is no share."""
+    return Measured(100 * share, 100 * math.sqrt(max(share * (1 - share), 0) / count))
 
 
 def table_lines(comparisons: list[Comparison]) -> list[str]:

@@ -13,12 +13,12 @@ from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.plots import ALIGNMENT_PLOT, CONSISTENCY_PLOT, plot_alignment, plot_consistency
 from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.pairs.candidates import sample_candidates
 from viewkit.pipelines.pairs.samples import load_image
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.policy import Policy
 from viewkit.pipelines.views.sample import sizes_px
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.candidates import sample_candidates
 from viewkit.pipelines.vs2fi.counting import count_group
 from viewkit.pipelines.vs2fi.embeddings import ROWS_PER_BATCH, check_policy, embed_candidates
 from viewkit.pipelines.vs2fi.histogram import separation

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
+from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
+from viewkit.pipelines.views.policy import IouCeiling
 from viewkit.shards.errors import ConfigError
 
 Select = Literal["random", "stored", "vs2fi", "hard", "easy", "lowest_iou"]
@@ -68,10 +70,22 @@ class ViewOptions:
         float, "probability that one of the two views, or half of several, is cropped from the generated image"
     ] = 0.0
     generated: Annotated[Literal["one", "both"], "alpha: one of the two views is cropped from it, or both are"] = "one"
-    weights: Annotated[Literal["none", "quality"], "stored, vs2fi: weight rows by the column 'quality'"] = "none"
+    genview: Annotated[str, "alpha: column of generated views"] = GENVIEW
+    weights: Annotated[
+        Literal["none", "quality"],
+        "weight rows by GenView's quality of their pair: stored ones by the column of qualities, others by the encoder "
+        "and component of 'foreground --of views'",
+    ] = "none"
+    quality_column: Annotated[str, "stored, vs2fi with weights: column of the pairs' qualities"] = "quality"
     joint_area: Annotated[
         float | None, "JointCrop: beta of the joint distribution of a pair's crop areas, e.g. 0 (default: the policy's)"
     ] = None
+    max_iou: Annotated[
+        float | None,
+        "sample pairs again whose crops overlap more than this in the first epoch (default: the policy's)",
+    ] = None
+    max_iou_end: Annotated[float | None, "max_iou in the last epoch, linear in between (default: max_iou)"] = None
+    max_iou_alternating: Annotated[bool, "max_iou: in every other epoch only, half of the images in each"] = False
     views: Annotated[
         int | None,
         f"hard, easy, lowest_iou: candidate views per row; with multi-crop, the large ones (default: {VIEWS})",
@@ -90,10 +104,20 @@ class ViewOptions:
     ] = None
     log_views: Annotated[int | None, "hard, easy: write recipes, losses and choices of every so many steps"] = None
     views_per_side: Annotated[int, "m: compare m views of a row with m others"] = 1
+    norms_per_view: Annotated[
+        bool, "views_per_side: batch norms see every view alone, one pass each, not all views of a side together"
+    ] = False
 
     @property
     def selection(self) -> Selection:
         return SELECT[self.select]
+
+    def iou_ceiling(self) -> IouCeiling | None:
+        """The bound on a pair's overlap that the options ask for; None where they leave it to the policy."""
+        if self.max_iou is None:
+            return None
+        end = self.max_iou if self.max_iou_end is None else self.max_iou_end
+        return IouCeiling(start=self.max_iou, end=end, alternating=self.max_iou_alternating)
 
     def check_views(self, side_px: int) -> None:
         """`ConfigError` for values out of range, and for options that would have no effect.
@@ -107,25 +131,32 @@ class ViewOptions:
                 f"k_sc is {self.k_sc:g} and filter_share is {self.filter_share:g}: one decides the other; leave one out"
             )
         check_within(-100, 100, joint_area=self.joint_area)
+        check_within(0, 1, max_iou=self.max_iou, max_iou_end=self.max_iou_end)
         check_within(1, 64, views_per_side=self.views_per_side, views=self.views)
         check_within(1, 48, small_views=self.small_views)
         check_within(1, 1_000_000, comparisons=self.comparisons)
         check_within(4, side_px, select_side_px=self.select_side_px)
         self._check_given()
-        if self.select == "lowest_iou" and self.alpha:
+        by_overlap = "select is 'lowest_iou'" if self.select == "lowest_iou" else f"max_iou is {self.max_iou}"
+        if self.alpha and (self.select == "lowest_iou" or self.max_iou is not None):
             raise ConfigError(
-                f"select is 'lowest_iou' and alpha is {self.alpha}: crops of different images have no overlap; set "
-                "--alpha 0"
+                f"{by_overlap} and alpha is {self.alpha}: crops of different images have no overlap; set --alpha 0"
             )
-        if self.weights == "quality" and not self.selection.stored:
+        if self.weights == "quality" and self.selection.by_loss:
             raise ConfigError(
-                f"weights is 'quality' and select is '{self.select}': quality is known of stored pairs only; set "
-                "--select stored or vs2fi"
+                f"weights is 'quality' and select is '{self.select}': rows would be weighted for what their pair was "
+                "not selected by; take --select random, stored or vs2fi"
             )
+        check_genview(self.genview)
+
+    @property
+    def rates_fresh(self) -> bool:
+        """Whether the trainer itself computes the quality of pairs, which are sampled anew each epoch."""
+        return self.weights == "quality" and not self.selection.stored
 
     def _check_given(self) -> None:
         """No option is given without effect."""
-        chooses, by_loss = self.selection.chooses, self.selection.by_loss
+        chooses, by_loss, stored = self.selection.chooses, self.selection.by_loss, self.selection.stored
         previews = self.select_side_px is not None or self.select_static_colour
         for name, used, needs in (
             ("views", chooses, "--select hard, easy or lowest_iou"),
@@ -137,6 +168,12 @@ class ViewOptions:
             ("agreement_every", by_loss and previews, "--select-side-px or --select-static-colour"),
             ("other_policy", self.selection.stored, "--select stored or vs2fi"),
             ("joint_area", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
+            ("genview", self.alpha > 0 or self.genview == GENVIEW, "--alpha above 0"),
+            ("quality_column", stored or self.quality_column == "quality", "--select stored or vs2fi"),
+            ("max_iou", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
+            ("max_iou_end", self.max_iou is not None, "--max-iou"),
+            ("max_iou_alternating", self.max_iou is not None, "--max-iou"),
+            ("norms_per_view", self.views_per_side > 1, "--views-per-side above 1"),
             ("generated", self.alpha > 0 or self.generated == "one", "--alpha above 0"),
         ):
             value = getattr(self, name)

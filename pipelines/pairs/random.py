@@ -24,6 +24,7 @@ class RandomViews:
         with generated "both", that all of them are; the same rows with either.
     by_side: views 0, 2, 4 ... come first and then 1, 3, 5 ..., so that with two specifications the first half of the
         views follows the first.
+    rounds: epochs of the whole training, over which the policy's ceiling on overlaps moves from its start to its end.
     """
 
     def __init__(
@@ -36,8 +37,10 @@ class RandomViews:
         alpha: float = 0.0,
         generated: GeneratedViews = "one",
         by_side: bool = False,
+        rounds: int = 1,
     ) -> None:
         self.policy, self.seed, self.stage, self.alpha, self.generated = policy, seed, stage, alpha, generated
+        self.rounds = rounds
         views = range(num_views)
         self.order = [*views[::2], *views[1::2]] if by_side else [*views]
         self.sides_px = tuple(policy.side_of(view % len(policy.views)) for view in self.order)
@@ -69,6 +72,7 @@ class RandomViews:
             seed=self.seed,
             stage=self.stage,
             round=epoch,
+            rounds=self.rounds,
             num_views=len(self.order),
             pipelines="alternate",
             p_generated=self.alpha,
@@ -84,6 +88,13 @@ class RandomPairs(RandomViews):
     """
 
     def __init__(
-        self, policy: Policy, *, seed: int, stage: str, alpha: float = 0.0, generated: GeneratedViews = "one"
+        self,
+        policy: Policy,
+        *,
+        seed: int,
+        stage: str,
+        alpha: float = 0.0,
+        generated: GeneratedViews = "one",
+        rounds: int = 1,
     ) -> None:
-        super().__init__(policy, seed=seed, stage=stage, num_views=2, alpha=alpha, generated=generated)
+        super().__init__(policy, seed=seed, stage=stage, num_views=2, alpha=alpha, generated=generated, rounds=rounds)

@@ -4,6 +4,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, num_exits_of
+from viewkit.pipelines.pairs.generated import DrawnFrom
 from viewkit.pipelines.pairs.random import RandomPairs
 from viewkit.pipelines.pairs.select import select_vs2fi
 from viewkit.pipelines.pairs.stored import StoredPairs
@@ -20,8 +21,16 @@ class Vs2fiPairs(StoredPairs):
 
     counted = ("relaxed_pairs",)
 
-    def __init__(self, fallback: RandomPairs, *, k_sc: float, k_al: float | None, quality: bool = False) -> None:
-        super().__init__(fallback, quality=quality)
+    def __init__(
+        self,
+        fallback: RandomPairs,
+        *,
+        k_sc: float,
+        k_al: float | None,
+        quality: bool = False,
+        candidates: DrawnFrom = "original",
+    ) -> None:
+        super().__init__(fallback, quality=quality, candidates=candidates)
         self.k_sc, self.k_al = k_sc, k_al
 
     def count(self, scores: Float32[np.ndarray, "n c s"]) -> dict[str, int]:

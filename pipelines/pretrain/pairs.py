@@ -1,6 +1,7 @@
 """The views of a run: where its batches come from, and what selects or weights them before a step."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 from viewkit.pipelines.distributed import rank, share_of_batch, world_size
@@ -12,13 +13,14 @@ from viewkit.pipelines.hard_views.preview import Preview
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.models.backbone import Backbone
 from viewkit.pipelines.pairs.filter import consistency_threshold_of
-from viewkit.pipelines.pairs.load import SOURCES, Selection, open_loader
+from viewkit.pipelines.pairs.load import SOURCES, Selection, candidates_of, open_loader
 from viewkit.pipelines.pairs.lowest_iou import LowestIouPairs
 from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import RandomPairs, RandomViews
 from viewkit.pipelines.pairs.same_policy import check_same_policy
 from viewkit.pipelines.pairs.source import PairSource, ViewBatch
 from viewkit.pipelines.pretrain.config import PretrainSettings
+from viewkit.pipelines.pretrain.quality import WeightFreshPairs, compared_pairs, open_rater
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.loop import BatchSelector
 from viewkit.pipelines.training.step import Stepper
@@ -36,7 +38,9 @@ def create_source(settings: PretrainSettings, run: Run) -> PairSource:
         select=settings.select if is_stored else "random",
         pairs=settings.pairs,
         alpha=settings.alpha,
-        weights=settings.weights,
+        weights="none" if settings.rates_fresh else settings.weights,
+        genview=settings.genview,
+        quality=settings.quality_column,
         batch_size=share_of_batch(settings.batch_size),
         seed=settings.seed,
         rank=rank(),
@@ -44,24 +48,35 @@ def create_source(settings: PretrainSettings, run: Run) -> PairSource:
     )
     if is_stored and not settings.other_policy:
         check_same_policy(run.dataset, settings.pairs, load_policy(settings.policy))
-    sampler = stored_sampler(settings, run, policy) if is_stored else random_sampler(settings, run, policy)
+    rounds = settings.epochs if settings.steps is None else -(-settings.steps // loader.steps_per_epoch)
+    sampler = (stored_sampler if is_stored else random_sampler)(settings, run, policy, rounds)
     return PairSource(loader, sampler, policy, run.device, create_preview(settings), cycle_generated=not is_stored)
 
 
-def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> RecipeSampler:
-    """Pairs from the column that `score` wrote."""
+def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:
+    """Pairs from the column that `score` wrote. rounds: epochs of the training."""
     random = RandomPairs(
-        policy, seed=settings.seed, stage=run.stage, alpha=settings.alpha, generated=settings.generated
+        policy,
+        seed=settings.seed,
+        stage=run.stage,
+        alpha=settings.alpha,
+        generated=settings.generated,
+        rounds=rounds,
     )
     k_sc = 0.0
     if SOURCES[settings.select].filters:
         k_sc = consistency_threshold_of(run.dataset, settings.pairs, settings.k_sc, settings.filter_share)
-    selection = Selection(k_sc=k_sc, k_al=settings.k_al, quality=settings.weights == "quality")
+    selection = Selection(
+        k_sc=k_sc,
+        k_al=settings.k_al,
+        quality=settings.weights == "quality",
+        candidates=candidates_of(run.dataset, settings.pairs),
+    )
     return SOURCES[settings.select].sampler(random, selection)
 
 
-def random_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> RecipeSampler:
-    """Views sampled anew each epoch: those that are trained on, or candidates to select from."""
+def random_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:
+    """Views sampled anew each epoch: those that are trained on, or candidates to select from. rounds: epochs."""
     num_views = policy.num_views
     if settings.num_globals is None:
         num_views = 2 * settings.views_per_side if settings.views is None else settings.views
@@ -73,6 +88,7 @@ def random_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> Reci
         alpha=settings.alpha,
         generated=settings.generated,
         by_side=settings.num_globals is None and settings.views_per_side > 1,
+        rounds=rounds,
     )
     return LowestIouPairs(random) if settings.select == "lowest_iou" else random
 
@@ -85,6 +101,8 @@ def views_policy(settings: PretrainSettings) -> Policy:
     policy = load_policy(settings.policy).with_side(settings.side_px)
     if settings.joint_area is not None:
         policy = policy.with_joint(JointSpec(parameter="area", beta=settings.joint_area))
+    if (ceiling := settings.iou_ceiling()) is not None:
+        policy = replace(policy, iou=ceiling)
     sides = [policy.side_of(spec) for spec in range(len(policy.views))]
     if settings.num_globals is None:
         if len(set(sides)) > 1:
@@ -137,8 +155,14 @@ def check_sides(backbone: Backbone, source: PairSource) -> None:
             )
 
 
-def create_selector(settings: PretrainSettings, run: Run) -> BatchSelector | None:
-    """What selects or weights the views of every batch before the step; None where they are trained on as they come."""
+def create_selector(settings: PretrainSettings, run: Run, encoder_weights: Path | None = None) -> BatchSelector | None:
+    """What selects or weights the views of every batch before the step; None where they are trained on as they come.
+
+    encoder_weights: of the encoder that rates fresh pairs, see `open_rater`.
+    """
+    if settings.rates_fresh:
+        rater = open_rater(run.dataset, run.device, encoder_weights)
+        return WeightFreshPairs(rater, compared_pairs(settings.num_globals))
     if settings.weights == "quality":
         return weight_by_quality
     if not settings.selection.by_loss:

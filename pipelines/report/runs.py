@@ -60,17 +60,20 @@ def hard_view_table(artifact: Artifact) -> FoundTable | None:
     if found is None:
         return None
     rows = [
-        (name, f"{mean:.4f}", f"± {deviation:.4f}")
-        for name, mean, deviation in zip(found.names, found.means, found.deviations, strict=True)
+        (name, f"{mean:.4f}", f"± {deviation:.4f}", f"{100 * variance:.1f} %")
+        for name, mean, deviation, variance in zip(
+            found.names, found.means, found.deviations, found.variances, strict=True
+        )
     ]
     note = (
         f"Loss of R² ({found.r2:.2f}) of a random forest when a parameter is shuffled between pairs, on {found.rows:,} "
-        f"rows. In {100 * found.lowest_iou:.0f} % of them the chosen pair overlaps least."
+        f"rows; and the share of its variance that each explains alone (fANOVA). In {100 * found.lowest_iou:.0f} % of "
+        "them the chosen pair overlaps least."
     )
     return FoundTable(
         f"What made pairs hard: {artifact.name.removeprefix('runs/')}",
         note,
-        ("parameter", "importance", "deviation"),
+        ("parameter", "importance", "deviation", "fANOVA"),
         tuple(rows),
     )
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.engine.seeds import smallest
-from viewkit.pipelines.pairs.column import read_pairs
+from viewkit.pipelines.pairs.column import has_scores, read_pairs
 from viewkit.pipelines.report.accuracy import accuracy_tables
 from viewkit.pipelines.report.config import ReportConfig
 from viewkit.pipelines.report.findings import AUDIT_PICTURES, Findings, read_findings
@@ -64,7 +64,7 @@ class ReportStage(FitStage[ReportConfig]):
             if inventory.has(name):
                 dataset.check_inputs(name)  # else its keys may not be those of the images
         sample, galleries = None, []
-        if images and inventory.has("pairs"):
+        if images and inventory.has("pairs") and has_scores(dataset.column("pairs")):
             sample = read_pairs(dataset.column("pairs"), config.sample)
             galleries = make_galleries(sample, images, genview, count=config.pairs, side_px=config.view_px)
         run.progress.advance(1)

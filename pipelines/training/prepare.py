@@ -16,7 +16,7 @@ from viewkit.pipelines.training.loop import BatchSelector, time_steps
 from viewkit.pipelines.training.monitoring import Monitoring
 from viewkit.pipelines.training.optimisers import create_optimiser, decay_all
 from viewkit.pipelines.training.options import OptimiserName, TrainingSettings
-from viewkit.pipelines.training.schedules import Schedule, count_steps
+from viewkit.pipelines.training.schedules import LrSchedule, Schedule, count_steps
 from viewkit.pipelines.training.step import check_micro_batch, compile_backbones
 
 AnyFramework = TypeVar("AnyFramework", bound=Framework)
@@ -24,12 +24,14 @@ AnyFramework = TypeVar("AnyFramework", bound=Framework)
 
 @dataclass(frozen=True, kw_only=True)
 class Optimisation:
-    """The optimiser and how it decays weights; see `parameter_groups` and `Schedule`."""
+    """The optimiser, how it decays weights, and how its rate falls; see `parameter_groups` and `Schedule`."""
 
     optimiser: OptimiserName
     weight_decay: float
     weight_decay_end: float | None = None
     decay_all: bool = False
+    lr_end: float = 0.0
+    lr_schedule: LrSchedule = "cosine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,9 @@ def schedule_of(settings: TrainingSettings, optimisation: Optimisation, steps_pe
         steps=steps,
         warmup_steps=warmup_steps,
         peak_lr=settings.peak_lr,
+        lr_end=optimisation.lr_end,
+        lr_schedule=optimisation.lr_schedule,
+        seed=settings.seed,
         weight_decay=None if end is None else (decay, end),
         precision=settings.precision,
         micro_batch=settings.micro_batch,

@@ -8,6 +8,9 @@ from viewkit.pipelines.engine.ranges import check_at_least
 from viewkit.shards.errors import ConfigError
 
 Precision = Literal["fp32", "bf16", "fp16"]
+LrSchedule = Literal["cosine", "steps"]
+LR_STEPS = (0.6, 0.8)
+"""Shares of a training after which `steps` takes a tenth: MoCo v1's epochs 120 and 160 of 200 (He et al. 2020)."""
 
 WARMUP_SHARE = 0.15
 """A warm-up that was not given takes at most this share of the training (MoCo v3's 40 epochs of 300 are .133)."""
@@ -51,25 +54,39 @@ def count_steps(
 class Schedule:
     """How long, how fast and in what precision. peak_lr: the learning rate after the warm-up, scaled to the batch.
 
+    lr_schedule: after the warm-up, half a cosine down to `lr_end`, or a tenth after each of `LR_STEPS`.
     weight_decay: from the first to the last step, along half a cosine; None where it stays as the optimiser has it.
-    micro_batch: rows in a forward pass of the backbone, see `Stepper`.
+    micro_batch: rows in a forward pass of the backbone, see `Stepper`. seed: of what networks drop while they train.
     """
 
     steps: int
     warmup_steps: int
     peak_lr: float
+    lr_end: float = 0.0
+    lr_schedule: LrSchedule = "cosine"
+    seed: int = 0
     weight_decay: tuple[float, float] | None = None
     precision: Precision = "fp32"
     micro_batch: int | None = None
 
     def lr(self, step: int) -> float:
-        return warmup_cosine(step, steps=self.steps, warmup_steps=self.warmup_steps, peak=self.peak_lr)
+        spans = {"steps": self.steps, "warmup_steps": self.warmup_steps, "peak": self.peak_lr}
+        if self.lr_schedule == "steps":
+            return warmup_steps_down(step, **spans)
+        return warmup_cosine(step, **spans, final=self.lr_end)
 
     def decay(self, step: int) -> float | None:
         if self.weight_decay is None:
             return None
         start, end = self.weight_decay
         return warmup_cosine(step, steps=self.steps, warmup_steps=0, peak=start, final=end)
+
+
+def warmup_steps_down(step: int, *, steps: int, warmup_steps: int, peak: float) -> float:
+    """Learning rate of step 0 ... steps - 1: linear to `peak`, then a tenth from each share of `LR_STEPS` on."""
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    return peak * 0.1 ** sum(step >= round(share * steps) for share in LR_STEPS)
 
 
 def warmup_cosine(step: int, *, steps: int, warmup_steps: int, peak: float, final: float = 0.0) -> float:

@@ -39,6 +39,9 @@ SWAV_LARGE = replace(SIMCLR, area=(0.14, 1.0))
 SWAV_SMALL = replace(SIMCLR, area=(0.05, 0.14), side_px=96)
 DINO_1, DINO_2 = (replace(spec, area=(0.4, 1.0)) for spec in (BYOL_1, BYOL_2))
 DINO_SMALL = replace(BYOL_1, area=(0.05, 0.4), p_blur=0.5, side_px=96)
+# DINO's released settings for ResNet-50 cut at 0.14, as SwAV does.
+DINO_RESNET_1, DINO_RESNET_2 = (replace(spec, area=(0.14, 1.0)) for spec in (BYOL_1, BYOL_2))
+DINO_RESNET_SMALL = replace(DINO_SMALL, area=(0.05, 0.14))
 # Small images: JointCrop's baselines on STL-10 and Tiny-ImageNet have no blur (sec. 4.2).
 SMALL = ViewSpec(saturation=0.4)
 # GenView's on CIFAR and Tiny-ImageNet do (appendix A): crops from 0.2, colour distortion of strength 0.4 with
@@ -62,6 +65,12 @@ _ALL = (
     Policy(name="vicreg", views=(BYOL_1, BYOL_2), interpolation="bicubic"),
     Policy(name="swav", views=(SWAV_LARGE,) * 2 + (SWAV_SMALL,) * 6, num_views=8),
     Policy(name="dino", views=(DINO_1, DINO_2) + (DINO_SMALL,) * 8, num_views=10, interpolation="bicubic"),
+    Policy(
+        name="dino_resnet",
+        views=(DINO_RESNET_1, DINO_RESNET_2) + (DINO_RESNET_SMALL,) * 8,
+        num_views=10,
+        interpolation="bicubic",
+    ),
     # GenView: MoCo v3's views with CLIP's normalisation, because its quality encoder sees the same tensors. The
     # released code computes the blur and throws it away; here it is applied.
     Policy(name="genview_resnet", views=(MOCO_V3_1, MOCO_V3_2), mean=CLIP_MEAN, std=CLIP_STD),

@@ -122,7 +122,7 @@ def test_a_quality_of_other_pairs_is_refused(rated, dataset, tmp_path):
 
 
 def test_quality_needs_stored_pairs_and_its_column(dataset, tmp_path):
-    with pytest.raises(ConfigError, match="quality is known of stored pairs only; set --select stored or vs2fi"):
+    with pytest.raises(ConfigError, match="rates stored pairs only; set select to stored"):
         load_pairs(dataset, **OPTIONS, weights="quality")
     copy = Dataset(shutil.copytree(dataset.path, tmp_path / "data"))
     shutil.rmtree(copy.path / "quality", ignore_errors=True)

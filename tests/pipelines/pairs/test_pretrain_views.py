@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from vs2fi_world import make_images
+from vs2fi_world import make_genview, make_images
 
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.engine.execution import Execution
@@ -150,9 +150,12 @@ def test_weights_by_quality_sum_to_the_batch_and_grow_with_it(dataset):
 
 
 def test_shares_are_of_all_rows():
-    lines = [{"lowest_iou": 3, "agreement_rows": 8, "agreement_same": 6}, {"lowest_iou": 5}]
-    assert shares_of(lines, 16) == {"lowest_iou": 0.5, "hard_agreement": 0.75}
-    assert shares_of([{"loss": 1.0}], 16) == {}
+    lines = [
+        {"lowest_iou": 3, "lowest_iou_rows": 8, "agreement_rows": 8, "agreement_same": 6},
+        {"lowest_iou": 5, "lowest_iou_rows": 8},
+    ]
+    assert shares_of(lines) == {"lowest_iou": 0.5, "hard_agreement": 0.75}
+    assert shares_of([{"loss": 1.0}]) == {}
 
 
 REFUSED = [
@@ -176,7 +179,11 @@ REFUSED = [
     ({"log_views": 5}, "log_views is 5 and select is 'random': it needs --select hard or easy"),
     ({"select": "hard", "agreement_every": 5}, "it needs --select-side-px or --select-static-colour"),
     ({"select": "vs2fi", "joint_area": 0.0}, "joint_area is 0.0 and select is 'vs2fi'"),
-    ({"weights": "quality"}, "quality is known of stored pairs only; set --select stored or vs2fi"),
+    ({"weights": "quality", "select": "hard"}, "would be weighted for what their pair was not selected by"),
+    ({"weights": "quality", "framework": "vicreg"}, "so no row can be weighted"),
+    ({"genview": "genview_cs0"}, "genview is genview_cs0 and select is 'random': it needs --alpha above 0"),
+    ({"genview": "views", "alpha": 1.0}, "call it genview or genview_NAME"),
+    ({"quality_column": "quality_cs0", "weights": "quality"}, "it needs --select stored or vs2fi"),
     ({"weights": "quality", "select": "stored", "framework": "vicreg"}, "so no row can be weighted"),
     ({"multi_view": "dsf", "framework": "simsiam"}, "it needs keys of a momentum encoder"),
     ({"multi_view": "dsf", "decoupled": True}, "has a denominator of its own; leave --decoupled out"),
@@ -213,3 +220,65 @@ def test_views_that_do_not_fit_the_framework_or_the_network_are_refused_before_a
     small = PretrainConfig(arch="vit_pico_patch8", batch_size=8, select="hard", select_side_px=12)
     with pytest.raises(ConfigError, match="views of 12 px are not tiled"):
         plan_stage(PretrainStage("p"), small, dataset, CPU)
+
+
+def mean_overlaps(config, dataset, *, first=0, second=1):
+    """Mean overlap of two views of every image, epoch by epoch."""
+    source = create_source(resolve(config), run_of(dataset))
+    means = []
+    for epoch in range(config.epochs):
+        boxes = np.concatenate([batch.scene.recipes[:, :, BOX] for batch in source.epoch(epoch)]).astype(np.float64)
+        means.append(overlap(boxes[:, first], boxes[:, second]).mean())
+    return means
+
+
+@pytest.mark.parametrize(("start", "end", "sign"), [(0.1, 0.8, 1), (1.0, 0.1, -1)])
+def test_the_ceiling_on_overlaps_moves_while_a_run_trains(dataset, start, end, sign):
+    config = replace(CONFIG, policy="moco_v2", max_iou=start, max_iou_end=end)
+    first, middle, last = mean_overlaps(config, dataset)
+    assert sign * (middle - first) > 0.03 and sign * (last - middle) > 0.03
+    assert min(first, last) < 0.1
+
+
+def test_the_ceiling_moves_over_the_epochs_of_a_run_given_in_steps(dataset):
+    per_epoch = create_source(resolve(CONFIG), run_of(dataset)).steps_per_epoch
+    config = replace(CONFIG, policy="moco_v2", max_iou=0.1, max_iou_end=0.8)
+    in_steps = replace(config, epochs=2, steps=3 * per_epoch)
+    assert mean_overlaps(in_steps, dataset) == mean_overlaps(config, dataset)[:2]
+
+
+def test_a_ceiling_holds_between_the_large_and_between_the_small_views_of_multi_crop(dataset):
+    config = replace(DINO, select="random", small_views=None, comparisons=None, max_iou=0.2, policy="dino", side_px=28)
+    source = create_source(resolve(config), run_of(dataset))
+    boxes = next(source.epoch(0)).scene.recipes[:, :, BOX].astype(np.float64)
+    assert all((overlap(boxes[:, j], boxes[:, j + 1]) <= 0.2).all() for j in range(2, 10, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_iou": 0.3, "alpha": 0.5}, "max_iou is 0.3 and alpha is 0.5: crops of different images have no overlap"),
+        ({"max_iou": 0.3, "select": "vs2fi"}, "max_iou is 0.3 and select is 'vs2fi': it needs views sampled anew"),
+        ({"max_iou_end": 0.3}, "max_iou_end is 0.3 and select is 'random': it needs --max-iou"),
+        ({"max_iou": 1.5}, "max_iou is 1.5"),
+    ],
+)
+def test_a_ceiling_without_effect_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        replace(CONFIG, **options)
+
+
+def test_hard_views_of_generated_images_compare_overlaps_within_an_image_only(tmp_path):
+    dataset = make_images(tmp_path / "d")
+    make_genview(dataset)
+    config = replace(CONFIG, select="hard", alpha=0.5, log_views=1, epochs=1)
+    numbers = run_stage(PretrainStage("mixed"), config, dataset, CPU).numbers
+    log = read_view_log(dataset.path / "runs/mixed")
+    source = log["recipes"][:, :, column("source")]
+    first, second = np.triu_indices(4, 1)
+    across = source[:, first] != source[:, second]
+    assert 0 < across.any(axis=1).mean() < 1 and np.array_equal(np.isnan(log["iou"]), across)
+    whole = ~across.any(axis=1)
+    lowest = np.stack([first, second], axis=1)[np.nan_to_num(log["iou"], nan=2.0).argmin(axis=1)]
+    expected = (lowest == log["views"]).all(axis=1)[whole].mean()
+    assert numbers["lowest_iou"] == pytest.approx(expected)

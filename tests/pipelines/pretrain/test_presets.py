@@ -11,7 +11,6 @@ import pytest
 from timm.models import is_model
 from tiny_chain import CPU, make, photographs
 
-from viewkit.cli.main import run
 from viewkit.cli.options import option_name
 from viewkit.pipelines.engine.config import fields_of, make_config
 from viewkit.pipelines.engine.run import run_stage
@@ -24,7 +23,6 @@ from viewkit.pipelines.training.monitoring import read_metrics
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.policy import JointSpec
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
 NAMES = list(presets())
@@ -173,15 +171,6 @@ def test_presets_named_by_docs_exist():
         for name in re.findall(r"viewkit pretrain[^\n]*--preset ([a-z][a-z0-9-]*)", page.read_text())
     }
     assert not [(page, name) for page, name in sorted(named) if name not in NAMES]
-
-
-def test_a_preset_that_is_not_there_is_one_line_with_their_names_and_exit_code_2(capsys):
-    assert run(["pretrain", "DATA", "--preset", "nosuch"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == f"error: viewkit pretrain: --preset is 'nosuch'; choose one of {', '.join(NAMES)}\n"
-    with pytest.raises(ConfigError, match="--preset is 'nosuch'"):
-        preset_options("nosuch")
 
 
 SMALL = {

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from viewkit.pipelines.foreground.pair_quality import pair_quality, soft_masks, split_features
 from viewkit.pipelines.pairs.order import pair_index
-from viewkit.pipelines.quality.pair_quality import pair_quality, soft_masks, split_features
 
 
 def draw(seed, views=4, side=3, width=5):
