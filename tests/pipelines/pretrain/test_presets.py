@@ -183,6 +183,8 @@ def small(name):
     """The preset on a small backbone of the same kind, with everything that has a size made small."""
     config = values_of(name)
     changes = {key: value for key, value in SMALL.items() if getattr(config, key) not in (None, 0, 1)}
+    if config.select == "stored":
+        changes["other_policy"] = True  # the pairs that are there are those of all presets
     vit = config.arch.startswith("vit")
     side_px = 16 if not vit else 56 if config.framework == "dino" else 32  # 56 and its 24 are whole patches of 8
     arch = "vit_pico_patch8" if vit else "resnet10_narrow"

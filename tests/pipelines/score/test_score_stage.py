@@ -248,7 +248,7 @@ def test_histograms_of_another_policy_are_refused_by_name(dataset):
     with pytest.raises(
         RefusedError, match="policy is 'moco_v3', and the histograms' views were sampled by 'strengthened'"
     ):
-        run_with(dataset, ScoreConfig(policy="moco_v3"))
+        ScoreStage().inputs(ScoreConfig(policy="moco_v3"), dataset)
 
 
 def test_another_side_than_the_estimators_is_refused(dataset):
