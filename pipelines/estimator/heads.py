@@ -96,7 +96,7 @@ def train_heads(
         one, other = (taps.at(rows, views, run.device) for views in (first, second))
         loss = framework.loss_of_encoded((one, other), (one, other))  # keys of a frozen trunk are its queries' taps
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
         framework.step += 1
         framework.after_step()
