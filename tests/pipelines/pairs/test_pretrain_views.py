@@ -155,8 +155,8 @@ def test_shares_are_of_all_rows():
         {"lowest_iou": 3, "lowest_iou_rows": 8, "agreement_rows": 8, "agreement_same": 6},
         {"lowest_iou": 5, "lowest_iou_rows": 8},
     ]
-    assert shares_of(lines) == {"lowest_iou": 0.5, "hard_agreement": 0.75}
-    assert shares_of([{"loss": 1.0}]) == {}
+    assert shares_of(lines, 16) == {"lowest_iou": 0.5, "hard_agreement": 0.75}
+    assert shares_of([{"loss": 1.0}], 16) == {}
 
 
 REFUSED = [
@@ -202,7 +202,7 @@ REFUSED = [
     ({"views_per_side": 2, "framework": "dino"}, "dino has several crops already"),
     ({"views_per_side": 2, "select": "vs2fi"}, "which gives one pair; take --select random"),
     ({"dsf_exact": True}, "it needs --multi-view dsf"),
-    ({"dsf_shrink": 1.0, "multi_view": "dsf"}, "dsf_shrink is 1.0; it must lie in 0.01 ... 0.999"),
+    ({"dsf_shrink": 1.5, "multi_view": "dsf"}, "dsf_shrink is 1.5; it must lie in 0.01 ... 1"),
 ]
 
 
@@ -291,7 +291,9 @@ def test_views_that_do_not_fit_the_framework_or_the_network_are_refused_before_a
         views_policy(resolve(replace(DINO, policy="simsiam", num_globals=3)))
     with pytest.raises(ConfigError, match="views is 2 and small_views is 8: all of them are used"):
         views_policy(resolve(replace(DINO, views=2, small_views=8)))
-    with pytest.raises(ConfigError, match="it selects 2 large views, and 8 small ones as policy 'dino' has them"):
+    with pytest.raises(
+        ConfigError, match="it selects 2 large views, and 8 small ones as policy 'dino_resnet' has them"
+    ):
         views_policy(resolve(replace(DINO, small_views=7)))
     vit = PretrainConfig(framework="dino", arch="vit_pico_patch8", batch_size=8, dim=24)
     with pytest.raises(ConfigError, match="views of 14 px are not tiled by the 8 px patches of 'vit_pico_patch8'"):
