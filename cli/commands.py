@@ -100,7 +100,11 @@ PIPELINE = (
         "estimator",
         "Train the estimator: MoCo v3 with one linear exit per block.",
         "estimator.config:EstimatorConfig",
-        (Step("estimator.stage:EstimatorStage"),),
+        (Step("estimator.stage:EstimatorStage", ("trunk_weights",)),),
+        (
+            DATASET,
+            Argument("trunk_weights", "safetensors file with the weights of --trunk timm:NAME", Path, option=True),
+        ),
         examples=("viewkit estimator dataset --preset pico-32 --epochs 100",),
     ),
     StageCommand(

@@ -60,7 +60,7 @@ def rehearsal_of(experiment: Experiment) -> Rehearsal:
     return Rehearsal(replace(experiment, stages=stages, runs=runs, needs={}, published=()), tuple(replaced))
 
 
-LEFT_OUT = ("weights", "encoder_weights", "compile", "micro_batch", "tensorboard")
+LEFT_OUT = ("weights", "encoder_weights", "trunk", "trunk_weights", "compile", "micro_batch", "tensorboard")
 """Options that a miniature has no use for."""
 
 Tell = Callable[[str], None]
