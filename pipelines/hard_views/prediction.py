@@ -16,7 +16,7 @@ from viewkit.shards.errors import DataError
 FOLDS = 5
 MIN_ROWS = 50
 MAX_TREES = 40
-"""Rounds of boosting, each with a tree a pair; with 100, accuracies on held-out rows are the same within a point."""
+"""Rounds of boosting, each with a tree for every pair."""
 
 
 @dataclass(frozen=True)
