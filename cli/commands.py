@@ -246,15 +246,27 @@ PIPELINE = (
         "evaluate",
         "Accuracy of a run's encoder on a labelled dataset: kNN, linear probes, fine-tuning.",
         "evaluate.config:EvaluateConfig",
-        (Step("evaluate.stage:EvaluateStage", ("run", "test", "folder", "weights", "encoder_weights")),),
+        (
+            Step(
+                "evaluate.stage:EvaluateStage",
+                ("run", "test", "folder", "weights", "encoder_weights", "train", "corrupted"),
+            ),
+        ),
         (
             Argument("run", "folder of the run, DATASET/runs/NAME; its dataset's labels train the classifiers"),
             Argument("test", "labelled dataset to test on"),
             Argument("folder", "name of the result, a folder in the run's", option=True, default="eval"),
+            Argument("train", "labelled dataset to train the classifiers on, in place of the run's own", option=True),
+            Argument(
+                "corrupted", "--corruptions: folder of the arrays of CIFAR-10-C or CIFAR-100-C", Path, option=True
+            ),
             ENCODER_FOLDER,
             ENCODER_WEIGHTS,
         ),
-        examples=("viewkit evaluate dataset/runs/mine test_dataset",),
+        examples=(
+            "viewkit evaluate dataset/runs/mine test_dataset",
+            "viewkit evaluate dataset/runs/mine flowers_test --train flowers --folder flowers",
+        ),
     ),
     StageCommand(
         "report",

@@ -34,6 +34,7 @@ class EstimatorStage(FitStage[EstimatorConfig]):
     name: ClassVar[str] = "estimator"
     version: ClassVar[int] = 2
     resumes: ClassVar[bool] = True
+    trains: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard")
     scratch: ClassVar[tuple[str, ...]] = (str(Path(CHECKPOINT).parent),)

@@ -6,11 +6,13 @@ from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
 from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
+from viewkit.pipelines.views.options import PARAMETERS, SamplingOptions
 from viewkit.pipelines.views.policy import IouCeiling
 from viewkit.shards.errors import ConfigError
 
 Select = Literal["random", "stored", "vs2fi", "hard", "easy", "lowest_iou"]
 
+SAMPLED_BY_SCORE = "views sampled anew; 'score' sampled the stored ones"
 VIEWS = 4
 """Candidate views of a row: N = 4 in all of Hard View Selection's experiments."""
 COMPARISONS = 128
@@ -42,7 +44,7 @@ SELECT: Mapping[Select, Selection] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewOptions:
+class ViewOptions(SamplingOptions):
     """Which views, how many, how selected and how weighted."""
 
     GROUP: ClassVar[str] = "Views and pairs"
@@ -77,9 +79,6 @@ class ViewOptions:
         "and component of 'foreground --of views'",
     ] = "none"
     quality_column: Annotated[str, "stored, vs2fi with weights: column of the pairs' qualities"] = "quality"
-    joint_area: Annotated[
-        float | None, "JointCrop: beta of the joint distribution of a pair's crop areas, e.g. 0 (default: the policy's)"
-    ] = None
     max_iou: Annotated[
         float | None,
         "sample pairs again whose crops overlap more than this in the first epoch (default: the policy's)",
@@ -130,13 +129,15 @@ class ViewOptions:
             raise ConfigError(
                 f"k_sc is {self.k_sc:g} and filter_share is {self.filter_share:g}: one decides the other; leave one out"
             )
-        check_within(-100, 100, joint_area=self.joint_area)
+        self.check_sampling()
         check_within(0, 1, max_iou=self.max_iou, max_iou_end=self.max_iou_end)
         check_within(1, 64, views_per_side=self.views_per_side, views=self.views)
         check_within(1, 48, small_views=self.small_views)
         check_within(1, 1_000_000, comparisons=self.comparisons)
         check_within(4, side_px, select_side_px=self.select_side_px)
         self._check_given()
+        if self.selection.chooses and self.betas():
+            self.refuse_joint(", ".join(name for name in PARAMETERS if getattr(self, name) is not None))
         by_overlap = "select is 'lowest_iou'" if self.select == "lowest_iou" else f"max_iou is {self.max_iou}"
         if self.alpha and (self.select == "lowest_iou" or self.max_iou is not None):
             raise ConfigError(
@@ -154,6 +155,13 @@ class ViewOptions:
         """Whether the trainer itself computes the quality of pairs, which are sampled anew each epoch."""
         return self.weights == "quality" and not self.selection.stored
 
+    def refuse_joint(self, what: str) -> None:
+        """`ConfigError` for joint distributions of views of which any two may be selected."""
+        raise ConfigError(
+            f"select is '{self.select}' and {what} is joint: of several views any two may become the pair, and only "
+            "views (0, 1), (2, 3) ... are sampled jointly; take --select random, or independent views"
+        )
+
     def _check_given(self) -> None:
         """No option is given without effect."""
         chooses, by_loss, stored = self.selection.chooses, self.selection.by_loss, self.selection.stored
@@ -166,8 +174,8 @@ class ViewOptions:
             ("select_static_colour", by_loss, "--select hard or easy"),
             ("log_views", by_loss, "--select hard or easy"),
             ("agreement_every", by_loss and previews, "--select-side-px or --select-static-colour"),
+            *((name, not self.selection.stored, SAMPLED_BY_SCORE) for name in self.CHANGES),
             ("other_policy", self.selection.stored, "--select stored or vs2fi"),
-            ("joint_area", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
             ("genview", self.alpha > 0 or self.genview == GENVIEW, "--alpha above 0"),
             ("quality_column", stored or self.quality_column == "quality", "--select stored or vs2fi"),
             ("max_iou", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),

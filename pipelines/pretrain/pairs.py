@@ -25,7 +25,7 @@ from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.loop import BatchSelector
 from viewkit.pipelines.training.step import Stepper
 from viewkit.pipelines.views.policies import load_policy
-from viewkit.pipelines.views.policy import JointSpec, Policy
+from viewkit.pipelines.views.policy import Policy
 from viewkit.shards.errors import ConfigError
 
 
@@ -94,15 +94,17 @@ def random_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds:
 
 
 def views_policy(settings: PretrainSettings) -> Policy:
-    """The settings' policy at its side, with its joint distribution and, for multi-crop, its candidates.
+    """The settings' policy at its side, with the changes to what it samples and, for multi-crop, its candidates.
 
     Raises `ConfigError` where the policy's views do not fit the framework.
     """
-    policy = load_policy(settings.policy).with_side(settings.side_px)
-    if settings.joint_area is not None:
-        policy = policy.with_joint(JointSpec(parameter="area", beta=settings.joint_area))
+    policy = settings.changed(load_policy(settings.policy).with_side(settings.side_px), settings.num_globals)
     if (ceiling := settings.iou_ceiling()) is not None:
         policy = replace(policy, iou=ceiling)
+    if settings.selection.chooses and policy.joint:
+        settings.refuse_joint(f"{policy.joint[0].parameter} of policy '{policy.name}'")
+    if policy.joint:
+        policy.check_joint(policy.num_views if settings.num_globals else 2 * settings.views_per_side)
     sides = [policy.side_of(spec) for spec in range(len(policy.views))]
     if settings.num_globals is None:
         if len(set(sides)) > 1:

@@ -38,6 +38,7 @@ class PretrainStage(FitStage[PretrainConfig]):
     name: ClassVar[str] = "pretrain"
     version: ClassVar[int] = 2
     resumes: ClassVar[bool] = True
+    trains: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard", "checkpoint")
     shown_as: ClassVar[str] = "runs/NAME"

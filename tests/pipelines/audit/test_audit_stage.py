@@ -380,7 +380,8 @@ def test_an_architecture_without_a_classifier_is_named(dataset):
         audit(dataset, replace(CONFIG, classifier_arch="resnet10t"))
 
 
-def test_a_k_al_beyond_all_levels_is_named(dataset):
+def test_a_k_al_beyond_all_levels_is_named_before_an_encoder_is_opened(dataset, monkeypatch):
+    monkeypatch.delattr("viewkit.pipelines.audit.stage.open_encoder")
     levels = read_pairs(dataset.column("pairs"), 1, 1).num_exits + 1
     with pytest.raises(ConfigError, match=f"k_al is {levels + 1}, and the levels of column 'pairs' end at {levels}"):
         audit(dataset, replace(CONFIG, k_al=float(levels + 1)))

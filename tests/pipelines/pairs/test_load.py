@@ -56,8 +56,10 @@ def test_pairs_that_were_scored_on_other_images_are_refused(dataset, tmp_path):
     copy = Dataset(shutil.copytree(dataset.path, tmp_path / "data"))
     images = copy.column("images")
     rows = [Row(row.key, {**row.fields, "json": b"{}"}) for row in images.rows(0)]
+    outcomes = [*rows, *(reject for _, reject in images.receipt(0).rejects)]
+    (images.path / "000000.json").unlink()
     with ShardWriter(images.path, 0, images.identity.digest) as writer:
-        for outcome in [*rows, *(reject for _, reject in images.receipt(0).rejects)]:
+        for outcome in outcomes:
             writer.write(outcome)
         writer.finish()
     with pytest.raises(DataError, match="made from another 'images' than the one that is there now"):
