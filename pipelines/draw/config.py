@@ -39,6 +39,6 @@ class DrawConfig(SamplingOptions):
         self.check_sampling()
         if self.betas() and self.num_views != 2:
             raise ConfigError(
-                f"num_views is {self.num_views} and {' and '.join(self.betas())} joint: any two of the views may become "
-                "a pair, and only views (0, 1), (2, 3) ... are sampled jointly; set --num-views 2"
+                f"num_views is {self.num_views} and {' and '.join(self.betas())} joint: any two of the views may "
+                "become a pair, and only views (0, 1), (2, 3) ... are sampled jointly; set --num-views 2"
             )
