@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from viewkit.pipelines.encoders.names import encoder_card
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
 from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
 from viewkit.pipelines.views.options import AUGMENTATION, PARAMETERS, SamplingOptions
@@ -170,12 +169,6 @@ class ViewOptions(SamplingOptions):
             raise ConfigError(
                 f"crop_box is {self.crop_box} and alpha is {self.alpha}: boxes are those of the images, and generated "
                 "ones are others; set --alpha 0"
-            )
-        if encoder_card(self.crop_box_encoder).weights not in ("artifact", "none") and not (
-            self.crop_box_encoder.endswith("/random")
-        ):
-            raise ConfigError(
-                f"crop_box_encoder is '{self.crop_box_encoder}', whose weights lie elsewhere; take estimator, runs/NAME"
             )
 
     @property

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from viewkit.pipelines.encoders.names import encoder_card
 from viewkit.pipelines.frameworks.card import Card
 from viewkit.pipelines.frameworks.table import cards
 from viewkit.pipelines.pairs.options import ViewOptions
@@ -13,6 +14,9 @@ from viewkit.shards.errors import ConfigError
 
 def check_fit(views: ViewOptions, multi_view: str, card: Card, own: Mapping[str, Any]) -> None:
     """own: the framework's own options."""
+    mapped = views.crop_box_encoder
+    if views.crop_box is not None and encoder_card(mapped).weights != "artifact" and not mapped.endswith("/random"):
+        raise ConfigError(f"crop_box_encoder is '{mapped}', whose weights lie elsewhere; take estimator or runs/NAME")
     if views.selection.by_loss:
         _check_by_loss(views, card)
     elif card.traits.multi_crop and views.select != "random":

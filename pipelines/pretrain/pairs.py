@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import cast
 
 from viewkit.pipelines.distributed import rank, share_of_batch, world_size
+from viewkit.pipelines.encoders.crop_boxes import CropBoxes
 from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.hard_views.crops import HardCrops, with_candidates
@@ -13,7 +14,6 @@ from viewkit.pipelines.hard_views.pairs import HardPairs, Rule
 from viewkit.pipelines.hard_views.preview import Preview
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.models.backbone import Backbone
-from viewkit.pipelines.pairs.crop_boxes import CropBoxes
 from viewkit.pipelines.pairs.filter import consistency_threshold_of
 from viewkit.pipelines.pairs.load import SOURCES, Selection, candidates_of, open_loader
 from viewkit.pipelines.pairs.lowest_iou import LowestIouPairs

@@ -45,8 +45,8 @@ def test_the_options_of_the_examples_exist(capsys, spec):
 def test_pretrain_shows_ten_options_first_and_the_others_in_groups(capsys):
     found = sections(page(capsys, "pretrain"))
     assert list(found) == [
-        MAIN_GROUP, "Where", "Precision, memory, monitoring", "Framework", "Views and pairs", "Training",
-        "How it runs", "General",
+        MAIN_GROUP, "Where", "Precision, memory, monitoring", "Framework", "Augmentation", "Views and pairs",
+        "Training", "How it runs", "General",
     ]  # fmt: skip
     assert found[MAIN_GROUP][0] == "--preset" and len(found[MAIN_GROUP]) <= 11
     assert found["General"] == ["--config", "--dry-run", "--json", "--help"]

@@ -5,13 +5,13 @@ import pytest
 import torch
 from vs2fi_world import make_genview, make_images
 
+from viewkit.pipelines.encoders.crop_boxes import CropBoxes
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.frameworks.table import create_framework
 from viewkit.pipelines.hard_views.log import read_view_log
 from viewkit.pipelines.models.backbones import create_backbone
-from viewkit.pipelines.pairs.crop_boxes import CropBoxes
 from viewkit.pipelines.pairs.source import ViewBatch
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.pretrain.pairs import create_selector, create_source, views_policy, weight_by_quality
