@@ -10,10 +10,10 @@ CONSTRAINTS ?= constraints.txt
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 DEMO ?= demo
-CONFIG ?=
+EXPERIMENT ?= pipeline
+TEST ?=
 LABELS ?= none
 SIGN ?= auto
-PIPELINE_CONFIG := $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all check format docs pipeline bench clean
@@ -29,19 +29,7 @@ $(VENV)/.ready: pyproject.toml setup.py pipelines/views/render/kernels.c $(CONST
 	@touch $@
 
 demo: setup  ## run the whole chain on photographs that ship with scikit-image; ends with a table and a page
-	$(VIEWKIT) pack demo:train $(DEMO)/train
-	$(VIEWKIT) pack demo:test $(DEMO)/test
-	$(VIEWKIT) estimator $(DEMO)/train --config docs/demo.toml
-	$(VIEWKIT) generate $(DEMO)/train --config docs/demo.toml
-	$(VIEWKIT) histograms $(DEMO)/train --config docs/demo.toml
-	$(VIEWKIT) score $(DEMO)/train --config docs/demo.toml
-	$(VIEWKIT) pretrain $(DEMO)/train --name random --config docs/demo.toml
-	$(VIEWKIT) pretrain $(DEMO)/train --name vs2fi --config docs/demo.toml --select vs2fi
-	$(VIEWKIT) pretrain $(DEMO)/train --name generated --config docs/demo.toml --alpha 1
-	$(VIEWKIT) evaluate $(DEMO)/train/runs/random $(DEMO)/test --config docs/demo.toml
-	$(VIEWKIT) evaluate $(DEMO)/train/runs/vs2fi $(DEMO)/test --config docs/demo.toml --no-baselines
-	$(VIEWKIT) evaluate $(DEMO)/train/runs/generated $(DEMO)/test --config docs/demo.toml --no-baselines
-	$(VIEWKIT) report $(DEMO)/train
+	$(VIEWKIT) run demo demo:train $(DEMO)/train --test demo:test
 
 test: setup  ## run the tests (under three minutes on two cores)
 	$(PYTEST) -m 'not slow and not gpu'
@@ -64,16 +52,10 @@ format: setup  ## format the code
 docs: setup  ## write the generated pages, docs/cli.md, docs/columns.md and docs/presets.md
 	$(BIN)/python -m viewkit.cli.reference docs
 
-pipeline: setup  ## all stages on your images: make pipeline DATA=folder OUT=dataset [CONFIG=file.toml] [LABELS=folders] [SIGN=+]
+pipeline: setup  ## an experiment on your images: make pipeline DATA=folder OUT=dataset [EXPERIMENT=file.toml] [TEST=folder] [LABELS=folders] [SIGN=+]
 	@test -n "$(DATA)" || { echo "error: DATA is not set; use make pipeline DATA=folder OUT=dataset"; exit 2; }
 	@test -n "$(OUT)" || { echo "error: OUT is not set; use make pipeline DATA=folder OUT=dataset"; exit 2; }
-	$(VIEWKIT) pack '$(DATA)' '$(OUT)' --labels $(LABELS) $(PIPELINE_CONFIG)
-	$(VIEWKIT) estimator '$(OUT)' $(PIPELINE_CONFIG)
-	$(VIEWKIT) generate '$(OUT)' --sign $(SIGN) $(PIPELINE_CONFIG)
-	$(VIEWKIT) histograms '$(OUT)' $(PIPELINE_CONFIG)
-	$(VIEWKIT) score '$(OUT)' $(PIPELINE_CONFIG)
-	$(VIEWKIT) pretrain '$(OUT)' --name vs2fi --select vs2fi $(PIPELINE_CONFIG)
-	$(VIEWKIT) report '$(OUT)' $(PIPELINE_CONFIG)
+	$(VIEWKIT) run '$(EXPERIMENT)' '$(DATA)' '$(OUT)' $(if $(TEST),--test '$(TEST)') --set pack.labels=$(LABELS) --set generate.sign=$(SIGN)
 
 bench: setup  ## measure ours against the peers, every program that fits this machine
 	@for program in startup shards views score generate train_step; do \

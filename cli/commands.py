@@ -28,6 +28,9 @@ ENCODER_WEIGHTS = Argument(
     Path,
     option=True,
 )
+PAIRS_COLUMN = Argument("column", "column of pairs to write", option=True, default="pairs")
+RATED_PAIRS = Argument("pairs", "column of pairs whose views are meant", option=True, default="pairs")
+GENVIEW_COLUMN = Argument("genview", "column of generated views to crop from", option=True, default="genview")
 
 
 @dataclass(frozen=True)
@@ -97,23 +100,31 @@ PIPELINE = (
         "estimator",
         "Train the estimator: MoCo v3 with one linear exit per block.",
         "estimator.config:EstimatorConfig",
-        (Step("estimator.stage:EstimatorStage"),),
+        (Step("estimator.stage:EstimatorStage", ("trunk_weights",)),),
+        (
+            DATASET,
+            Argument("trunk_weights", "safetensors file with the weights of --trunk timm:NAME", Path, option=True),
+        ),
         examples=("viewkit estimator dataset --preset pico-32 --epochs 100",),
     ),
     StageCommand(
         "foreground",
         "Fit the component of an encoder's patch tokens that tells foreground; generate and quality do so, too.",
         "foreground.config:ForegroundConfig",
-        (Step("foreground.stage:ForegroundStage", ("weights", "encoder_weights", "of")),),
+        (Step("foreground.stage:ForegroundStage", ("weights", "encoder_weights", "of", "pairs")),),
         (
             DATASET,
             ENCODER_FOLDER,
             ENCODER_WEIGHTS,
             Argument(
-                "of", "images: whole ones, for generate; views: stored ones, for quality", option=True, default="images"
+                "of",
+                "images: whole ones, for generate; views: stored ones, for quality and pretrain",
+                option=True,
+                default="images",
             ),
+            RATED_PAIRS,
         ),
-        examples=("viewkit foreground dataset --sign +",),
+        examples=("viewkit foreground dataset", "viewkit foreground dataset --of views --sign +"),
     ),
     StageCommand(
         "generate",
@@ -121,13 +132,18 @@ PIPELINE = (
         "generate.config:GenerateConfig",
         (
             Step("foreground.stage:ForegroundStage", ("weights", "encoder_weights"), "foreground"),
-            Step("generate.stage:GenerateStage", ("weights", "batch_size", "levels", "encoder_weights", "compile")),
+            Step(
+                "generate.stage:GenerateStage",
+                ("weights", "batch_size", "levels", "encoder_weights", "compile", "column", "only"),
+            ),
         ),
         (
             DATASET,
             WEIGHTS,
             ENCODER_WEIGHTS,
             Argument("levels", "CSV file of noise levels, for --strategy table", Path, option=True),
+            Argument("column", "column to write: genview, or genview_NAME", option=True, default="genview"),
+            Argument("only", "text file of keys, one a line: views of these images alone", Path, option=True),
             Argument("batch_size", "views in a forward pass (16 unless given)", int, option=True),
             Argument("compile", "compile the generator's networks", bool, option=True),
         ),
@@ -162,20 +178,37 @@ PIPELINE = (
         "score",
         "Score candidate pairs of views of every image.",
         "score.config:ScoreConfig",
-        (Step("score.stage:ScoreStage"),),
+        (Step("score.stage:ScoreStage", ("column", "genview")),),
+        (DATASET, PAIRS_COLUMN, GENVIEW_COLUMN),
         maps_rows=True,
         also=(("quality", "quality"),),
+        closing="pairs.filter:summary_lines",
         examples=("viewkit score dataset --rounds 8 --workers 4",),
+    ),
+    StageCommand(
+        "draw",
+        "Draw plain pairs of views of every image, without an estimator, to be rated and trained on (GenView).",
+        "draw.config:DrawConfig",
+        (Step("draw.stage:DrawStage", ("column", "genview")),),
+        (DATASET, PAIRS_COLUMN, GENVIEW_COLUMN),
+        maps_rows=True,
+        examples=("viewkit draw dataset --rounds 100 --policy genview_resnet",),
     ),
     StageCommand(
         "quality",
         "Rate every stored pair: foregrounds alike, backgrounds unlike (GenView).",
         "quality.config:QualityConfig",
         (
-            Step("foreground.stage:ViewsForegroundStage", ("weights", "encoder_weights"), "foreground"),
-            Step("quality.stage:QualityStage", ("weights", "encoder_weights")),
+            Step("foreground.stage:ViewsForegroundStage", ("weights", "encoder_weights", "pairs"), "foreground"),
+            Step("quality.stage:QualityStage", ("weights", "encoder_weights", "pairs", "column")),
         ),
-        (DATASET, ENCODER_FOLDER, ENCODER_WEIGHTS),
+        (
+            DATASET,
+            RATED_PAIRS,
+            Argument("column", "column to write: quality, or quality_NAME", option=True, default="quality"),
+            ENCODER_FOLDER,
+            ENCODER_WEIGHTS,
+        ),
         maps_rows=True,
         examples=("viewkit quality dataset --sign +",),
     ),
@@ -206,11 +239,15 @@ PIPELINE = (
         "pretrain",
         "Pretrain an encoder on random, selected or generated pairs.",
         "pretrain.config:PretrainConfig",
-        (Step("pretrain.stage:PretrainStage", ("name",)),),
-        (DATASET, Argument("name", "name of the run, a folder below DATASET/runs", option=True, default="default")),
+        (Step("pretrain.stage:PretrainStage", ("name", "encoder_weights")),),
+        (
+            DATASET,
+            Argument("name", "name of the run, a folder below DATASET/runs", option=True, default="default"),
+            ENCODER_WEIGHTS,
+        ),
         presets="pretrain.presets:preset_options",
         examples=(
-            "viewkit pretrain dataset --name mine --select vs2fi",
+            "viewkit pretrain dataset --name mine --select vs2fi --policy strengthened",
             "viewkit pretrain dataset --name hard --framework simclr --select hard --views 4",
         ),
     ),
@@ -218,15 +255,40 @@ PIPELINE = (
         "evaluate",
         "Accuracy of a run's encoder on a labelled dataset: kNN, linear probes, fine-tuning.",
         "evaluate.config:EvaluateConfig",
-        (Step("evaluate.stage:EvaluateStage", ("run", "test", "folder", "weights", "encoder_weights")),),
+        (
+            Step(
+                "evaluate.stage:EvaluateStage",
+                ("run", "test", "folder", "weights", "encoder_weights", "train", "corrupted"),
+            ),
+        ),
         (
             Argument("run", "folder of the run, DATASET/runs/NAME; its dataset's labels train the classifiers"),
             Argument("test", "labelled dataset to test on"),
             Argument("folder", "name of the result, a folder in the run's", option=True, default="eval"),
+            Argument("train", "labelled dataset to train the classifiers on, in place of the run's own", option=True),
+            Argument(
+                "corrupted", "--corruptions: folder of the arrays of CIFAR-10-C or CIFAR-100-C", Path, option=True
+            ),
             ENCODER_FOLDER,
             ENCODER_WEIGHTS,
         ),
-        examples=("viewkit evaluate dataset/runs/mine test_dataset",),
+        examples=(
+            "viewkit evaluate dataset/runs/mine test_dataset",
+            "viewkit evaluate dataset/runs/mine flowers_test --train flowers --folder flowers",
+        ),
+    ),
+    StageCommand(
+        "difficulty",
+        "Measure how hard the pairs of a policy are for an encoder (JointCrop's SDF and distance).",
+        "difficulty.config:DifficultyConfig",
+        (Step("difficulty.stage:DifficultyStage", ("weights", "encoder_weights", "folder")),),
+        (
+            DATASET,
+            ENCODER_FOLDER,
+            ENCODER_WEIGHTS,
+            Argument("folder", "name of the result, difficulty_NAME", option=True, default="difficulty"),
+        ),
+        examples=("viewkit difficulty dataset --encoder runs/mine --joint-area 0 --folder difficulty_joint",),
     ),
     StageCommand(
         "report",

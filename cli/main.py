@@ -3,14 +3,14 @@
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
-from viewkit.cli import doctor, export, inspect, status, verify, views
+from viewkit.cli import doctor, experiments, export, inspect, status, verify, views
 from viewkit.cli.commands import PIPELINE
 from viewkit.cli.console import print_error
 from viewkit.cli.help import HelpCommand, HelpGroup, example
@@ -53,9 +53,15 @@ def _viewkit(
     pass
 
 
-STAGES, LOOKING = "Stages, in the order of a full run", "Look, check and export"
+WHOLE, STAGES, LOOKING = "Whole experiments", "Stages, in the order of a full run", "Look, check and export"
 
-LOOK = (
+CHAINS: tuple[tuple[str, Callable[..., None], str], ...] = (
+    ("run", experiments.run_experiment, "viewkit run demo demo:train demo/train --test demo:test"),
+    ("experiments", experiments.experiments, "viewkit experiments GenView"),
+)
+"""Commands about whole chains: name, function, an example to paste."""
+
+LOOK: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("status", status.status, "viewkit status dataset --rejects"),
     ("verify", verify.verify, "viewkit verify dataset"),
     ("inspect", inspect.inspect, "viewkit inspect dataset astronaut_0000_0000"),
@@ -65,6 +71,8 @@ LOOK = (
 )
 """Commands that are no stage: name, function, an example to paste."""
 
+for name, function, line in CHAINS:
+    app.command(name, cls=HelpCommand, epilog=example(line), rich_help_panel=WHOLE)(function)
 for each in PIPELINE:
     epilog = example(*each.examples)
     app.command(each.name, cls=HelpCommand, help=each.help, epilog=epilog, rich_help_panel=STAGES)(run_command(each))

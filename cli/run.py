@@ -27,21 +27,16 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
 
         config, execution = configs
         dataset = Dataset(_dataset_path(spec, locations))
-        jobs = [(step, config, locations) for step in spec.steps]
+        work = checked_stages(spec, config, locations)  # all before the first runs, which may take hours
         for switch, name in spec.also:
             other = next(each for each in PIPELINE if each.name == name)
             places = {argument.name: argument.default for argument in other.arguments}
-            jobs += [(step, other.config_class()(), places) for step in other.steps] if flags[switch] else []
-        work: list[tuple[Any, Any]] = []
-        for step, options, places in jobs:  # all are checked before the first runs, which may take hours
-            stage = step.stage_class()(**{name: places[name] for name in step.takes})
-            work.append((stage, options if step.config is None else getattr(options, step.config)()))
-            stage.check(work[-1][1])
+            work += checked_stages(other, other.config_class()(), places) if flags[switch] else []
         for place, (stage, own) in enumerate(work):
             if flags["dry_run"]:
-                _say_plan(stage, own, dataset, execution, flags["json"], waits=place > 0)
+                say_plan(stage, own, dataset, execution, flags["json"], waits=place > 0)
             else:
-                _run(stage, own, dataset, execution, flags["json"])
+                run_shown(stage, own, dataset, execution, flags["json"])
         if not (flags["dry_run"] or flags["json"]):
             for line in spec.closing_lines(dataset):
                 say(line)
@@ -55,6 +50,17 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
     return command(spec.name, spec.help, spec.arguments, configs, [*switches, *FLAGS], names, body, presets)
 
 
+def checked_stages(spec: StageCommand, config: Any, locations: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """The stages of a command, each with its own config, checked as far as that goes without the dataset."""
+    work = []
+    for step in spec.steps:
+        stage = step.stage_class()(**{name: locations[name] for name in step.takes})
+        own = config if step.config is None else getattr(config, step.config)()
+        stage.check(own)
+        work.append((stage, own))
+    return work
+
+
 def _dataset_path(spec: StageCommand, locations: dict[str, Any]) -> str:
     """The dataset a command works on: its DATASET argument, or the one that RUN lies in."""
     if "dataset" in locations:
@@ -65,7 +71,7 @@ def _dataset_path(spec: StageCommand, locations: dict[str, Any]) -> str:
     return str(run.parent.parent)
 
 
-def _run(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_json: bool) -> None:
+def run_shown(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_json: bool) -> None:
     from viewkit.pipelines.engine.run import run_stage
 
     progress = make_progress(as_json)
@@ -76,8 +82,13 @@ def _run(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_jso
             progress.stop()
 
 
-def _say_plan(stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_json: bool, waits: bool) -> None:
-    """waits: whether an earlier step of the command may still have to write what this one reads."""
+def say_plan(
+    stage: Any, config: Any, dataset: "Dataset", execution: Devices, as_json: bool, waits: bool
+) -> dict[str, Any]:
+    """Print what a stage would do, and return it.
+
+    waits: whether an earlier step may still have to write what it reads.
+    """
     from viewkit.pipelines.engine.run import plan_stage
 
     try:
@@ -88,7 +99,9 @@ def _say_plan(stage: Any, config: Any, dataset: "Dataset", execution: Devices, a
         plan = {"stage": stage.name, "waits_for": f"the step before this one ({error})"}
     if as_json:
         print_json({"event": "plan", **plan})
-        return
-    say(f"{plan.pop('stage')}: would do")
+        return plan
+    say(f"{plan['stage']}: would do")
     for name, value in plan.items():
-        say(f"  {name.replace('_', ' ')}: {', '.join(map(str, value)) if isinstance(value, list) else value}")
+        if name != "stage":
+            say(f"  {name.replace('_', ' ')}: {', '.join(map(str, value)) if isinstance(value, list) else value}")
+    return plan

@@ -42,11 +42,10 @@ class ColumnSources:
     A row that another column rejected has ``None`` there; a row that it neither holds nor rejected is a `DataError`.
     """
 
-    notes: tuple[str, ...] = ()
-
-    def __init__(self, dataset: Dataset, columns: Sequence[str]) -> None:
+    def __init__(self, dataset: Dataset, columns: Sequence[str], notes: tuple[str, ...] = ()) -> None:
         if not columns:
             raise ConfigError("a map stage reads at least one column")
+        self.notes = notes
         self.first, *self.others = [dataset.column(name) for name in columns]
         self.first.require_complete()
         for other in self.others:

@@ -18,7 +18,7 @@ def train(dataset, epochs=10, batch_size=128, side_px=32):
     """The trained network."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     pairs = load_pairs(
-        Dataset(dataset), policy="simclr", side_px=side_px, batch_size=batch_size, select="vs2fi", device=device
+        Dataset(dataset), policy="strengthened", side_px=side_px, batch_size=batch_size, select="vs2fi", device=device
     )
     torch.manual_seed(0)
     backbone = torchvision.models.resnet18()

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from viewkit.pipelines.encoders.names import ENCODER_HELP, encoder_card
 from viewkit.pipelines.engine.ranges import check_above_zero, check_at_least, check_within
+from viewkit.shards.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +15,12 @@ class AuditConfig:
     images: Annotated[int, "images to measure, those with the smallest key hashes"] = 500
     rounds: Annotated[int, "rounds of candidate views of each image, from the first"] = 2
     encoder: Annotated[str, f"whose features' cosine is a naive rule to compare with: {ENCODER_HELP}"] = "estimator"
-    k_sc: Annotated[float, "least Semantic Consistency of a pair, as in training"] = 0.99
+    k_sc: Annotated[
+        float | None, "least Semantic Consistency of a pair, as in training (default: by --filter-share)"
+    ] = None
+    filter_share: Annotated[
+        float | None, "share of all pairs that k_sc is to remove, found on the histograms (default: 0.08)"
+    ] = None
     k_al: Annotated[float | None, "least Alignment Level; none: 7 for 12 blocks, in proportion for others"] = None
     side_px: Annotated[
         int | None, "side at which colours are measured, px; none: the side the pairs were scored at"
@@ -33,7 +39,12 @@ class AuditConfig:
         encoder_card(self.encoder)
         check_within(1, 10**7, images=self.images)
         check_within(1, 10_000, rounds=self.rounds)
-        check_within(0, 1, k_sc=self.k_sc, duplicate_iou=self.duplicate_iou, duplicate_colour=self.duplicate_colour)
+        check_within(0, 1, k_sc=self.k_sc, filter_share=self.filter_share)
+        if self.k_sc is not None and self.filter_share is not None:
+            raise ConfigError(
+                f"k_sc is {self.k_sc:g} and filter_share is {self.filter_share:g}: one decides the other; leave one out"
+            )
+        check_within(0, 1, duplicate_iou=self.duplicate_iou, duplicate_colour=self.duplicate_colour)
         check_at_least(1, k_al=self.k_al)
         check_within(8, 4096, side_px=self.side_px)
         check_above_zero(visible_share=self.visible_share)

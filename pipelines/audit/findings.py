@@ -20,9 +20,11 @@ from viewkit.pipelines.audit.grid import (
 from viewkit.pipelines.audit.measures import Measures
 from viewkit.pipelines.audit.truth import Question, ask
 from viewkit.pipelines.pairs.column import ScoredPairs
+from viewkit.pipelines.pairs.options import FILTER_SHARE
 from viewkit.pipelines.pairs.vs2fi import SHARE_OF_BLOCKS
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.scores import rescore
+from viewkit.pipelines.vs2fi.threshold import consistency_threshold
 
 HIGH_LEVEL = {
     "classes": "Hellinger distance of the class probabilities of the classifier that was given",
@@ -91,6 +93,10 @@ def find(
 ) -> Findings:
     """Read every number off. gamma: what the column's Alignment Levels were read with."""
     k_al = SHARE_OF_BLOCKS * sample.num_exits if config.k_al is None else config.k_al
+    k_sc = config.k_sc
+    if k_sc is None:
+        share = FILTER_SHARE if config.filter_share is None else config.filter_share
+        k_sc, _ = consistency_threshold(histograms, share)
     consistency, level = sample.consistency.reshape(-1), sample.level.reshape(-1)
     ranges, levels = consistency_ranges(), level_ranges(sample.num_exits, k_al)
     across, up = ranges.place(consistency), levels.place(level)
@@ -99,7 +105,7 @@ def find(
     questions = ask(
         sample,
         measures,
-        k_sc=config.k_sc,
+        k_sc=k_sc,
         k_al=k_al,
         duplicate_iou=config.duplicate_iou,
         duplicate_colour=config.duplicate_colour,
@@ -108,7 +114,7 @@ def find(
         sample=sample,
         measures=measures,
         visible_share=config.visible_share,
-        k_sc=config.k_sc,
+        k_sc=k_sc,
         k_al=k_al,
         gamma=gamma,
         encoder=encoder,
@@ -127,7 +133,7 @@ def find(
             for name, values in low_and_high.items()
         },
         chosen=next(name for name in HIGH_LEVEL if name in distances),
-        sensitivity=thresholds(sample, histograms, gamma, config.k_sc, k_al),
+        sensitivity=thresholds(sample, histograms, gamma, k_sc, k_al),
         questions=questions,
         answers=[question.answer() for question in questions],
     )

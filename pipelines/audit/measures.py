@@ -155,7 +155,7 @@ def load_generated(
         if not kinds.any():
             yield original
         elif generated is None or key not in generated.place_of:
-            raise DataError(f"audit: row {key} has views of a generated image, and column 'genview' has none of it")
+            raise DataError(f"audit: row {key} has views of a generated image, and its column has none of it")
         else:
             yield load_image(generated.fields(generated.place_of[key]), device)
 

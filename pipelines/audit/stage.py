@@ -17,6 +17,7 @@ from viewkit.pipelines.encoders.names import encoder_reads
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder, refuse_unused_folder
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.pairs.column import ScoredPairs, read_pairs
+from viewkit.pipelines.pairs.generated import generated_column
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.shards.codecs import encode_json
@@ -73,8 +74,8 @@ class AuditStage(FitStage[AuditConfig]):
             **super().inputs(config, dataset),
             **encoder_inputs(config.encoder, self.weights, self.encoder_weights),
         }
-        if reads_generated(dataset, self.column):
-            digests["genview"] = dataset.input_digest("genview", for_stage=self.name)
+        if (genview := generated_of(dataset, self.column)) is not None:
+            digests[genview] = dataset.input_digest(genview, for_stage=self.name)
         if self.classifier is None and config.classifier_arch is not None:
             raise ConfigError(
                 f"audit: classifier_arch is '{config.classifier_arch}' and there is no classifier; add --classifier"
@@ -87,7 +88,8 @@ class AuditStage(FitStage[AuditConfig]):
         dataset = run.dataset
         images, pairs = dataset.column("images"), dataset.column(self.column)
         gamma = gamma_of(pairs)
-        generated = dataset.column("genview") if reads_generated(dataset, self.column) else None
+        genview = generated_of(dataset, self.column)
+        generated = None if genview is None else dataset.column(genview)
         histograms = Histograms.load(dataset.artifact("histograms"))
         sample = read_pairs(pairs, config.images, config.rounds)
         made_with = pairs.identity.inputs.get("estimator", histograms.estimator)
@@ -135,9 +137,9 @@ class AuditStage(FitStage[AuditConfig]):
             ("low-level: distance of colour histograms", findings.grid["colour"]),
             (f"high-level: distance of {findings.chosen}", findings.grid[findings.chosen]),
         ]
-        selected = selected_cells(findings.consistency, findings.level, config.k_sc, findings.k_al)
+        selected = selected_cells(findings.consistency, findings.level, findings.k_sc, findings.k_al)
         plot_grid(run.folder / GRID, panels, findings.consistency, findings.level, selected)
-        used = {"k_sc": config.k_sc, "k_al": findings.k_al, "gamma": findings.gamma}
+        used = {"k_sc": findings.k_sc, "k_al": findings.k_al, "gamma": findings.gamma}
         plot_sensitivity(run.folder / SENSITIVITY, findings.sensitivity, used)
         plot_roc(run.folder / ROC, findings.questions, findings.answers)
 
@@ -174,14 +176,9 @@ def gamma_of(pairs: Column) -> float:
     return float(gamma)
 
 
-def reads_generated(dataset: Dataset, column: str) -> bool:
-    """Whether the column was made from generated images, itself or through the column it was rescored from."""
-    if not dataset.is_column(column):
-        return False
-    inputs = dataset.column(column).identity.inputs
-    return "genview" in inputs or any(
-        reads_generated(dataset, name) for name in inputs if name not in ("images", "genview")
-    )
+def generated_of(dataset: Dataset, column: str) -> str | None:
+    """The column of generated images that the pairs were cropped from; None where they were not."""
+    return generated_column(dataset.column(column).identity.inputs) if dataset.is_column(column) else None
 
 
 def shown_numbers(found: Mapping[str, Any]) -> dict[str, Any]:

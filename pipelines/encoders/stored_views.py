@@ -10,13 +10,15 @@ from torch import Tensor
 
 from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.engine.rejects import decode_or_reject, reject
+from viewkit.pipelines.pairs.column import PAIRS
+from viewkit.pipelines.pairs.generated import generated_column
 from viewkit.pipelines.views.recipe import centre_squares, check_recipes, column
 from viewkit.shards.codecs import decode_npy
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 from viewkit.shards.row import Reject
 
-PAIRS, IMAGES, GENVIEW = "pairs", "images", "genview"
+IMAGES = "images"
 
 CPU_VIEWS, GPU_VIEWS = 32, 256
 """Views of one forward pass, always filled up. Fixed: kernels for another batch size differ in the last bits."""
@@ -24,14 +26,15 @@ CPU_VIEWS, GPU_VIEWS = 32, 256
 Fields = Mapping[str, bytes]
 
 
-def has_generated(dataset: Dataset) -> bool:
-    """Whether some of the stored views are cropped from generated images."""
-    return GENVIEW in dataset.column(PAIRS).identity.inputs
+def genview_of(dataset: Dataset, pairs: str = PAIRS) -> str | None:
+    """The column of generated images that some of the stored views are cropped from; None where none is."""
+    return generated_column(dataset.column(pairs).identity.inputs)
 
 
-def generated_input(dataset: Dataset, stage: str) -> dict[str, str]:
+def generated_input(dataset: Dataset, stage: str, pairs: str = PAIRS) -> dict[str, str]:
     """Digest of the generated images, where the stored views need them: `Stage.reads` cannot know from a config."""
-    return {GENVIEW: dataset.input_digest(GENVIEW, for_stage=stage)} if has_generated(dataset) else {}
+    name = genview_of(dataset, pairs)
+    return {} if name is None else {name: dataset.input_digest(name, for_stage=stage)}
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def read_views(
     index = (recipes[:, :, column("source")] > 0).astype(np.int64)
     if index.any() and generated is None:
         return reject(
-            key, "no_generated_view", "a view is cropped from the generated image, and 'genview' rejected this row"
+            key, "no_generated_view", "a view is cropped from the generated image, of which its column has none"
         )
     images = []
     for fields in [image, generated] if index.any() else [image]:

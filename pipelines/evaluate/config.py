@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.encoders.names import ENCODER_HELP, encoder_card
-from viewkit.pipelines.engine.ranges import check_above_zero
+from viewkit.pipelines.engine.ranges import check_above_zero, check_at_least
 from viewkit.shards.errors import ConfigError
 
 PROBES = ("knn", "linear", "sgd", "augmented", "moco_v3", "semi", "finetune")
@@ -35,11 +35,24 @@ class EvaluateConfig:
     tune_batch_size: Annotated[int, "semi, finetune: images in a batch, at most"] = 256
     tune_lr: Annotated[float | None, "semi, finetune: the encoder's learning rate (default: its kind's)"] = None
     tune_head_lr: Annotated[float | None, "semi, finetune: the classifier's learning rate (default: its kind's)"] = None
+    tune_optimiser: Annotated[
+        Literal["sgd", "adamw"] | None, "semi, finetune: optimiser (default: its kind's, AdamW of ViTs, SGD of ResNets)"
+    ] = None
+    tune_weight_decay: Annotated[float | None, "semi, finetune: weight decay (default: the optimiser's)"] = None
     seeds: Annotated[
         int, "repetitions of every probe with randomness (all but knn and linear); more than 1 give a spread"
     ] = 1
     baselines: Annotated[bool, "also measure raw pixels and the same encoder untrained"] = True
     encoder: Annotated[str | None, f"another frozen encoder to measure beside the run's: {ENCODER_HELP}"] = None
+    corruptions: Annotated[
+        Literal["none", "standard", "dsf"],
+        "also measure knn and linear on corrupted test images: 15 corruptions at 5 severities, or DSF's 18 at one",
+    ] = "none"
+    corruption_set: Annotated[
+        Literal["cifar", "tiny", "imagenet"] | None,
+        "whose parameters corruptions have: CIFAR-10-C's, Tiny-ImageNet-C's or ImageNet-C's (default: by the side of "
+        "the run's views, 32, 64 or 224 px)",
+    ] = None
     pixels_px: Annotated[int, "side of the pixel baseline's images, px"] = 16
     seed: Annotated[int, "seed of every draw"] = 0
 
@@ -50,6 +63,15 @@ class EvaluateConfig:
         self.neighbours()
         self.rates_tried()
         self.shares_taken()
+        if self.corruptions != "none" and not {"knn", "linear"} & set(self.chosen()):
+            raise ConfigError(
+                f"evaluate: corruptions is '{self.corruptions}' and probes is {self.probes!r}: errors are those of knn "
+                "and linear; add one of them to --probes"
+            )
+        if self.corruption_set is not None and self.corruptions == "none":
+            raise ConfigError(
+                f"evaluate: corruption_set is '{self.corruption_set}' and nothing is corrupted; add --corruptions"
+            )
         if not self.tau > 0:
             raise ConfigError(f"evaluate: tau is {self.tau}; it must be above 0 (the usual value is 0.07)")
         for name in ("max_iterations", "epochs", "tune_epochs", "seeds"):
@@ -59,6 +81,7 @@ class EvaluateConfig:
             if getattr(self, name) < 2:
                 raise ConfigError(f"evaluate: {name} is {getattr(self, name)}; it must be at least 2")
         check_above_zero(tune_lr=self.tune_lr, tune_head_lr=self.tune_head_lr)
+        check_at_least(0, tune_weight_decay=self.tune_weight_decay)
         if not 0 < self.split_share < 1:
             raise ConfigError(f"evaluate: split_share is {self.split_share}; it must lie between 0 and 1, e.g. 0.2")
         if not 1 <= self.pixels_px <= 128:

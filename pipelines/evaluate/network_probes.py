@@ -16,7 +16,7 @@ from viewkit.pipelines.evaluate.accuracy import measure_accuracy, over_seeds
 from viewkit.pipelines.evaluate.augmented import ViewSource
 from viewkit.pipelines.evaluate.config import EvaluateConfig
 from viewkit.pipelines.evaluate.features import extract_features
-from viewkit.pipelines.evaluate.finetune import PUBLISHED, TuneSettings, finetune
+from viewkit.pipelines.evaluate.finetune import BY_OPTIMISER, PUBLISHED, TuneSettings, finetune
 from viewkit.pipelines.evaluate.labelled import Labelled, labelled_part
 from viewkit.pipelines.evaluate.sweep import Batch, draw_weights, sweep_rates
 from viewkit.pipelines.pairs.samples import SampleReader
@@ -155,11 +155,11 @@ class EmbeddedEpochs:
 
 
 def tune_settings(kind: Literal["vit", "resnet"], config: EvaluateConfig) -> TuneSettings:
-    """What is published for the backbone's kind, with the config's own rates."""
-    base = PUBLISHED[kind]
+    """What is published for the backbone's kind, or for AdamW where it is asked for, with the config's own values."""
+    base = PUBLISHED[kind] if config.tune_optimiser is None else BY_OPTIMISER[config.tune_optimiser]
     return TuneSettings(
         optimiser=base.optimiser,
         lr=base.lr if config.tune_lr is None else config.tune_lr,
         head_lr=base.head_lr if config.tune_head_lr is None else config.tune_head_lr,
-        weight_decay=base.weight_decay,
+        weight_decay=base.weight_decay if config.tune_weight_decay is None else config.tune_weight_decay,
     )

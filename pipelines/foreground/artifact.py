@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from viewkit.pipelines.foreground.share import count_foreground
 from viewkit.pipelines.models.checkpoint import load_tensors, save_tensors
 from viewkit.shards.artifact import Artifact
-from viewkit.shards.errors import RefusedError
+from viewkit.shards.errors import DataError, RefusedError
 from viewkit.shards.files import read_file, write_atomic
 
 TENSORS, FACTS, INDEX, MASKS = "foreground.safetensors", "foreground.json", "index.npy", "masks.png"
@@ -33,6 +33,8 @@ class Foreground:
 
     encoder: fingerprint of the encoder it was fitted with; with another one the scores mean nothing. statistics: of
     the embeddings of whole images, which generators without their own standardise by; None for a fit of stored views.
+    opposite: the threshold under the other sign. signs: of a fit of whole images, the sign that each way of asking
+    gives, or why it gives none.
     folder, command: where it lies in the dataset and what makes it again, for messages.
     """
 
@@ -40,6 +42,8 @@ class Foreground:
     threshold: float
     encoder: Mapping[str, Any]
     statistics: Statistics | None = None
+    opposite: float | None = None
+    signs: Mapping[str, str] = field(default_factory=dict)
     folder: str = "foreground"
     command: str = "viewkit generate"
 
@@ -57,6 +61,24 @@ class Foreground:
         """Foreground tokens of each image."""
         return count_foreground(project(tokens, self.direction), self.threshold)
 
+    def with_sign(self, asked: str) -> "Foreground":
+        """The same fit with the sign that ``--sign`` asks for; `DataError` says why it gives none.
+
+        Only of whole images: the component of a fit of views has the sign that the fit was asked for.
+        """
+        sign = asked if asked in ("+", "-") else self.signs[asked]
+        if sign not in ("+", "-"):
+            raise DataError(sign)
+        if sign == self.stored_sign:
+            return self
+        assert self.opposite is not None
+        return replace(self, direction=-self.direction, threshold=self.opposite, opposite=self.threshold)
+
+    @property
+    def stored_sign(self) -> str:
+        """The sign of `direction` along the canonical component, as the file has it."""
+        return self.signs["auto"] if self.signs.get("auto") in ("+", "-") else "+"
+
     def check_encoder(self, fingerprint: Mapping[str, Any]) -> None:
         """`RefusedError` unless the encoder at hand is the one of the fit."""
         if dict(fingerprint) != dict(self.encoder):
@@ -70,10 +92,15 @@ class Foreground:
         """facts: numbers for people, kept beside the encoder's fingerprint."""
         threshold = torch.tensor([self.threshold], dtype=torch.float64)
         tensors = {"direction": self.direction, "threshold": threshold}
+        if self.opposite is not None:
+            tensors["opposite"] = torch.tensor([self.opposite], dtype=torch.float64)
         if self.statistics is not None:
             tensors |= {"mean": self.statistics.mean, "std": self.statistics.std}
         save_tensors(folder / TENSORS, tensors)
-        content = json.dumps({"encoder": dict(self.encoder), **facts}, indent=1, sort_keys=True, allow_nan=False)
+        signs = {"signs": dict(self.signs)} if self.signs else {}
+        content = json.dumps(
+            {"encoder": dict(self.encoder), **signs, **facts}, indent=1, sort_keys=True, allow_nan=False
+        )
         write_atomic(folder / FACTS, f"{content}\n".encode())
 
     @staticmethod
@@ -85,6 +112,8 @@ class Foreground:
             threshold=tensors["threshold"].item(),
             encoder=facts["encoder"],
             statistics=Statistics(tensors["mean"], tensors["std"]) if "mean" in tensors else None,
+            opposite=tensors["opposite"].item() if "opposite" in tensors else None,
+            signs=facts.get("signs", {}),
             folder=artifact.name,
             command=command,
         )

@@ -15,14 +15,12 @@ from torch import Tensor
 
 from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.encoders.stored_views import (
-    GENVIEW,
     IMAGES,
-    PAIRS,
     RowViews,
     centre_square,
     encode_rows,
     encode_views,
-    has_generated,
+    genview_of,
     read_views,
     render_rows,
     stored_recipes,
@@ -34,6 +32,7 @@ from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.engine.threads import side_by_side
 from viewkit.pipelines.foreground.artifact import Statistics
 from viewkit.pipelines.foreground.index import Embeddings
+from viewkit.pipelines.pairs.column import PAIRS
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 from viewkit.shards.row import Reject
@@ -171,9 +170,10 @@ class StoredViews(FitSample):
     rows = "rows with pairs"
     remedy = "score more images"
 
-    def __init__(self, size: int, encoder: Encoder, run: Run) -> None:
-        self.pairs, self.images = run.dataset.column(PAIRS), run.dataset.column(IMAGES)
-        self.genview = run.dataset.column(GENVIEW) if has_generated(run.dataset) else None
+    def __init__(self, size: int, encoder: Encoder, run: Run, pairs: str = PAIRS) -> None:
+        self.pairs, self.images = run.dataset.column(pairs), run.dataset.column(IMAGES)
+        genview = genview_of(run.dataset, pairs)
+        self.genview = None if genview is None else run.dataset.column(genview)
         super().__init__(smallest(self.pairs.keys(), size), encoder, run)
         self.usable: list[str] = []
 
@@ -227,11 +227,11 @@ def passes_over_images(dataset: Dataset, size: int, index: bool) -> tuple[int, i
     return sample, (images if index else sample) + sample
 
 
-def passes_over_views(dataset: Dataset, size: int) -> tuple[int, int]:
+def passes_over_views(dataset: Dataset, size: int, pairs: str = PAIRS) -> tuple[int, int]:
     """The same of a fit of `StoredViews`, judged by the first row's views."""
-    pairs = dataset.column(PAIRS)
-    sample = min(pairs.num_rows, size)
-    views = stored_recipes(pairs.row(0).key, pairs.fields(0)).shape[1] + 1 if sample else 0
+    column = dataset.column(pairs)
+    sample = min(column.num_rows, size)
+    views = stored_recipes(column.row(0).key, column.fields(0)).shape[1] + 1 if sample else 0
     return sample, sample * views
 
 

@@ -139,6 +139,17 @@ def resolve_sign(evidence: Evidence, asked: str, folder: str = "foreground", com
     return sign
 
 
+def resolve_signs(evidence: Evidence, folder: str, command: str) -> dict[str, str]:
+    """``+`` or ``-`` for every way of asking for the sign by evidence, or why it gives none."""
+    found = {}
+    for asked in ("auto", "skewness", "reference"):
+        try:
+            found[asked] = "+" if resolve_sign(evidence, asked, folder, command) > 0 else "-"
+        except DataError as error:
+            found[asked] = str(error)
+    return found
+
+
 def _open_question(evidence: Evidence, sign: int) -> str | None:
     """What is unclear about the sign that centre against border gives; None where all agrees."""
     if abs(evidence.t) < MIN_T:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,9 +12,9 @@ from jaxtyping import Bool, Float, Float64, UInt8
 from torch import Tensor
 
 from viewkit.pipelines.encoders.encoder import Encoder
-from viewkit.pipelines.encoders.names import encoder_reads
+from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
-from viewkit.pipelines.encoders.stored_views import IMAGES, PAIRS, generated_input, views_per_pass
+from viewkit.pipelines.encoders.stored_views import IMAGES, generated_input, views_per_pass
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.foreground.artifact import INDEX, MASKS, Foreground, project
 from viewkit.pipelines.foreground.component import Component, fit_component
@@ -28,7 +29,14 @@ from viewkit.pipelines.foreground.samples import (
 )
 from viewkit.pipelines.foreground.share import LEVELS, adaptive_level, count_foreground, fit_threshold
 from viewkit.pipelines.foreground.sheet import draw_masks
-from viewkit.pipelines.foreground.sign import flat_patches, released_sign, resolve_sign, sign_evidence
+from viewkit.pipelines.foreground.sign import (
+    flat_patches,
+    released_sign,
+    resolve_sign,
+    resolve_signs,
+    sign_evidence,
+)
+from viewkit.pipelines.pairs.column import PAIRS
 from viewkit.shards.codecs import encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
@@ -49,11 +57,16 @@ class ForegroundStage(FitStage[ForegroundConfig]):
     weights: a generator's folder, for an encoder in it. encoder_weights: safetensors file with the weights of a
     ``timm:`` or ``open_clip:`` encoder, instead of the published ones. batch_size: images per forward pass.
 
-    Version 3: the encoder's fingerprint is that of every frozen encoder.
+    pairs: with ``views``, the column of the pairs they are of.
+
+    The sign of a fit of whole images is decided where it is used (`Foreground.with_sign`): levels that do not depend on
+    the foreground need none, and another one no other fit. A fit of views has the one it is asked for.
+
+    Version 4: of whole images both signs are kept.
     """
 
     name = "foreground"
-    version = 3
+    version = 4
     shown_as: ClassVar[str] = "foreground"
     holds: ClassVar[Mapping[str, str]] = {
         "foreground.safetensors": "component [k], threshold, mean and std [d] of the embeddings",
@@ -68,33 +81,42 @@ class ForegroundStage(FitStage[ForegroundConfig]):
         batch_size: int = 16,
         encoder_weights: Path | None = None,
         of: str = "images",
+        pairs: str = PAIRS,
     ) -> None:
         if of not in FOLDERS:
             raise ConfigError(f"--of is '{of}'; a foreground is fitted on {' or '.join(FOLDERS)}")
         self.weights, self.encoder_weights = weights, encoder_weights
-        self.batch_size, self.of = batch_size, of
+        self.batch_size, self.of, self.pairs = batch_size, of, pairs
 
     @property
     def writes(self) -> str:
-        return FOLDERS[self.of]
+        plain = self.of == "images" or self.pairs == PAIRS
+        return FOLDERS[self.of] if plain else f"{FOLDERS[self.of]}_{self.pairs}"
 
     def reads(self, config: ForegroundConfig) -> tuple[str, ...]:
-        columns = (IMAGES,) if self.of == "images" else (IMAGES, PAIRS)
+        columns = (IMAGES,) if self.of == "images" else (IMAGES, self.pairs)
         return (*columns, *encoder_reads(config.encoder))
 
+    def on_device(self, config: ForegroundConfig, device: str) -> ForegroundConfig:
+        return replace(config, precision=resolve_precision(config.precision, device, config.encoder))
+
     def settings(self, config: ForegroundConfig) -> dict[str, Any]:
-        """Without the option that this kind of fit has no use for."""
-        unused = "side_px" if self.of == "images" else "index"
-        return {name: value for name, value in super().settings(config).items() if name != unused}
+        """Without the options that this kind of fit has no use for."""
+        unused = ("side_px", "sign") if self.of == "images" else ("index",)
+        return {name: value for name, value in super().settings(config).items() if name not in unused}
 
     def check(self, config: ForegroundConfig) -> None:
         if self.of == "images" and config.side_px is not None:
             raise ConfigError(f"side_px is {config.side_px}; it goes with --of views, leave it out")
+        if self.of == "images" and config.sign != "auto":
+            raise ConfigError(
+                f"sign is '{config.sign}', and a fit of whole images keeps both; give it to 'viewkit generate'"
+            )
 
     def inputs(self, config: ForegroundConfig, dataset: Dataset) -> Mapping[str, str]:
         files = encoder_inputs(config.encoder, self.weights, self.encoder_weights)
         inputs = {**super().inputs(config, dataset), **files}
-        return {**inputs, **generated_input(dataset, self.name)} if self.of == "views" else inputs
+        return {**inputs, **generated_input(dataset, self.name, self.pairs)} if self.of == "views" else inputs
 
     def fit(self, config: ForegroundConfig, run: Run) -> Mapping[str, Any]:
         encoder = self._encoder(config, run)
@@ -109,8 +131,16 @@ class ForegroundStage(FitStage[ForegroundConfig]):
         evidence = sign_evidence(
             scores.reshape(-1, *encoder.grid), flat.reshape(-1, *encoder.grid), released_sign(component.vector)
         )
-        sign = resolve_sign(evidence, config.sign, self.writes, USED_BY[self.of])
+        if self.of == "views":
+            signs, sign = {}, resolve_sign(evidence, config.sign, self.writes, USED_BY[self.of])
+        else:
+            signs = resolve_signs(evidence, self.writes, USED_BY[self.of])
+            sign = -1 if signs["auto"] == "-" else 1
+        is_open = bool(signs) and signs["auto"] not in ("+", "-")
+        if is_open:
+            run.progress.message(signs["auto"])
         threshold = fit_threshold(sign * scores.ravel(), config.share)
+        opposite = fit_threshold(-sign * scores.ravel(), config.share)
 
         counts = count_foreground(sign * scores, threshold)
         levels = [adaptive_level(int(count), scores.shape[1]) for count in counts]
@@ -121,7 +151,7 @@ class ForegroundStage(FitStage[ForegroundConfig]):
             "tokens": moments.tokens,
             "grid": list(encoder.grid),
             "sample_digest": digest(sample.keys),
-            "sign": "+" if sign > 0 else "-",
+            "sign": "open" if is_open else "+" if sign > 0 else "-",
             "t": round(evidence.t, 3),
             "skewness": round(evidence.skewness, 4),
             "flat_patches": round(evidence.flat, 4),
@@ -133,8 +163,14 @@ class ForegroundStage(FitStage[ForegroundConfig]):
             "foreground_share": float(counts.mean() / scores.shape[1]),
             "images_per_level": {str(level): levels.count(level) for level in LEVELS},
         }
-        direction = sign * component.vector
-        Foreground(direction, threshold, encoder.fingerprint(), sample.statistics).write(run.folder, numbers)
+        Foreground(
+            sign * component.vector,
+            threshold,
+            encoder.fingerprint(),
+            sample.statistics,
+            opposite=opposite,
+            signs=signs,
+        ).write(run.folder, numbers)
         return numbers
 
     def plan(self, config: ForegroundConfig, run: Run) -> Mapping[str, Any]:
@@ -143,7 +179,7 @@ class ForegroundStage(FitStage[ForegroundConfig]):
         if self.of == "images":
             sample, passes = passes_over_images(run.dataset, config.sample, config.index)
         else:
-            sample, passes = passes_over_views(run.dataset, config.sample)
+            sample, passes = passes_over_views(run.dataset, config.sample, self.pairs)
         count = self.batch_size if self.of == "images" else views_per_pass(encoder)
         batch = [np.zeros((encoder.side_px, encoder.side_px, 3), np.uint8)] * count
         encoder.encode_images(batch)
@@ -159,13 +195,13 @@ class ForegroundStage(FitStage[ForegroundConfig]):
             weights=self.weights,
             encoder_weights=self.encoder_weights,
             device=run.device,
-            precision=config.precision,
+            precision=resolve_precision(config.precision, run.device, config.encoder),
             side_px=config.side_px,
         )
 
     def _sample(self, config: ForegroundConfig, encoder: Encoder, run: Run) -> FitSample:
         if self.of == "views":
-            return StoredViews(config.sample, encoder, run)
+            return StoredViews(config.sample, encoder, run, self.pairs)
         index = run.folder / INDEX if config.index else None
         return WholeImages(config.sample, encoder, run, batch_size=self.batch_size, index=index)
 
@@ -179,8 +215,8 @@ class ViewsForegroundStage(ForegroundStage):
         **{name: ForegroundStage.holds[name] for name in ("foreground.json", "masks.png")},
     }
 
-    def __init__(self, weights: Path | None = None, encoder_weights: Path | None = None) -> None:
-        super().__init__(weights, encoder_weights=encoder_weights, of="views")
+    def __init__(self, weights: Path | None = None, encoder_weights: Path | None = None, pairs: str = PAIRS) -> None:
+        super().__init__(weights, encoder_weights=encoder_weights, of="views", pairs=pairs)
 
 
 def fit_moments(sample: FitSample) -> Moments:

@@ -18,6 +18,7 @@ TEACHER_TAU_START = Option("teacher_tau_start", float, "the teacher's temperatur
 TEACHER_WARMUP_EPOCHS = Option("teacher_warmup_epochs", float, "epochs in which the teacher's temperature rises", 0)
 CENTRE_MOMENTUM = Option("centre_momentum", float, "momentum of the centre of the teacher's outputs", 0, 1)
 LAST_FREEZE_EPOCHS = Option("last_freeze_epochs", float, "first epochs in which the last layer is frozen", 0)
+NORM_LAST = Option("norm_last", bool, "hold the length of every prototype of the last layer at 1")
 CLIP = Option("clip", float, "largest norm of each weight's gradient; 0: no bound", 0)
 
 
@@ -43,11 +44,21 @@ CARD = Card(
         TEACHER_WARMUP_EPOCHS: 30.0,
         CENTRE_MOMENTUM: 0.9,
         LAST_FREEZE_EPOCHS: 1.0,
+        NORM_LAST: True,
         CLIP: 3.0,
     },
     # Sec. 3.2 and appendix; the released code's settings for ViT-S and ResNet-50. Its ViTs learn positions and patch
     # projection, from truncated normals as in timm.
-    resnet=Recipe(policy="dino", optimiser="sgd", lr=0.03, weight_decay=1e-4, options={CLIP: 0.0}),
-    vit=Recipe(policy="dino", optimiser="adamw", lr=5e-4, weight_decay=0.04, weight_decay_end=0.4, init="timm"),
+    resnet=Recipe(policy="dino_resnet", optimiser="sgd", lr=0.03, weight_decay=1e-4, lr_end=1e-6, options={CLIP: 0.0}),
+    vit=Recipe(
+        policy="dino",
+        optimiser="adamw",
+        lr=5e-4,
+        weight_decay=0.04,
+        lr_end=1e-6,
+        drop_path=0.1,
+        weight_decay_end=0.4,
+        init="timm",
+    ),
     traits=Traits(multi_crop=True, rising_momentum=True),
 )

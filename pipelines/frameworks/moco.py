@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from viewkit.pipelines.frameworks.card import Card, Recipe, moco_v3_recipe
 from viewkit.pipelines.frameworks.options import DECOUPLED, DIM, HIDDEN, TAU, check_queue
 from viewkit.pipelines.training.choices import Option
+from viewkit.pipelines.training.schedules import LrSchedule
 from viewkit.pipelines.training.traits import Traits
 from viewkit.shards.errors import ConfigError
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from viewkit.pipelines.models.backbone import Backbone
     from viewkit.pipelines.training.framework import Framework
 
-MOMENTUM = Option("momentum", float, "constant momentum of the momentum encoder", 0, 1)
+MOMENTUM = Option(
+    "momentum", float, "constant momentum of the momentum encoder; lower in a short training where not given", 0, 1
+)
 QUEUE_LENGTH = Option("queue_length", int, "keys in the queue", 1)
 SYMMETRIC = Option("symmetric", bool, "each view is query once and key once")
 BN_SPLITS = Option(
@@ -57,17 +60,26 @@ SHARED = {MOMENTUM: 0.999, DIM: 128, QUEUE_LENGTH: 65_536, SYMMETRIC: False, DEC
 TRAITS = Traits(by_direction=True, momentum_keys=True)
 
 
-def _resnet(policy: str) -> Recipe:
+def _resnet(policy: str, lr_schedule: LrSchedule) -> Recipe:
     """bn_splits: eight processors of 32 rows each, between which the released code shuffles keys."""
-    return Recipe(policy=policy, optimiser="sgd", lr=0.03, weight_decay=1e-4, decay_all=True, options={BN_SPLITS: 8})
+    return Recipe(
+        policy=policy,
+        optimiser="sgd",
+        lr=0.03,
+        weight_decay=1e-4,
+        warmup_epochs=0.0,
+        lr_schedule=lr_schedule,
+        decay_all=True,
+        options={BN_SPLITS: 8},
+    )
 
 
 V1 = Card(
     name="moco_v1",
     build=build_v1,
     options={**SHARED, TAU: 0.07},
-    # He et al. 2020, sec. 3.3.
-    resnet=_resnet("moco_v1"),
+    # He et al. 2020, sec. 3.3: the rate falls in steps.
+    resnet=_resnet("moco_v1", "steps"),
     vit=moco_v3_recipe("moco_v1"),
     traits=TRAITS,
     check=check,
@@ -76,7 +88,7 @@ V2 = Card(
     name="moco_v2",
     build=build_v2,
     options={**SHARED, TAU: 0.2, HIDDEN: 2048},
-    resnet=_resnet("moco_v2"),
+    resnet=_resnet("moco_v2", "cosine"),
     vit=moco_v3_recipe("moco_v2"),
     traits=TRAITS,
     check=check,

@@ -26,6 +26,7 @@ def build(
     """Symmetric InfoNCE with the factor 2 tau. decoupled: DCL (Yeh et al. 2022)."""
     from viewkit.pipelines.frameworks.networks.siamese import MomentumSiamese
     from viewkit.pipelines.losses.info_nce import symmetric_info_nce
+    from viewkit.pipelines.losses.margin import cosine_margin
     from viewkit.pipelines.models.heads import moco_v3_predictor, moco_v3_projector
     from viewkit.pipelines.models.initial import seeded_weights
 
@@ -34,7 +35,9 @@ def build(
         projector = moco_v3_projector(backbone.num_features, hidden, dim, layers=3 if vit else 2)
         predictor = moco_v3_predictor(dim, hidden, end_norm=vit)
     losses = partial(symmetric_info_nce, tau=tau, decoupled=decoupled)
-    return MomentumSiamese(backbone, projector, predictor, losses, momentum=momentum, steps=steps)
+    framework = MomentumSiamese(backbone, projector, predictor, losses, momentum=momentum, steps=steps)
+    framework.margin_of = partial(cosine_margin, tau=tau)
+    return framework
 
 
 CARD = Card(

@@ -7,7 +7,13 @@ from viewkit.pipelines.training.choices import Option
 from viewkit.shards.errors import ConfigError
 
 TAU = Option("tau", float, "temperature", positive=True)
-MOMENTUM = Option("momentum", float, "momentum of the momentum encoder, which rises to 1", 0, 1)
+MOMENTUM = Option(
+    "momentum",
+    float,
+    "momentum of the momentum encoder, which rises to 1; lower in a short training where not given",
+    0,
+    1,
+)
 HIDDEN = Option("hidden", int, "hidden width of the heads", 1, 65_536)
 DIM = Option("dim", int, "width of the outputs", 1, 2**20)
 DECOUPLED = Option("decoupled", bool, "leave the positive out of the denominator (DCL)")

@@ -30,7 +30,7 @@ CARD = Card(
     build=build,
     options={HIDDEN: 512, DIM: 2048},
     # Sec. 3.
-    resnet=Recipe(policy="simsiam", optimiser="sgd", lr=0.05, weight_decay=1e-4, decay_all=True),
+    resnet=Recipe(policy="simsiam", optimiser="sgd", lr=0.05, weight_decay=1e-4, warmup_epochs=0.0, decay_all=True),
     vit=moco_v3_recipe("simsiam"),
     traits=Traits(by_direction=True),
 )

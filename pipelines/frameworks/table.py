@@ -54,6 +54,8 @@ class FrameworkSettings(Protocol):
     def seed(self) -> int: ...
     @property
     def epochs(self) -> int: ...
+    @property
+    def fit_momentum(self) -> bool: ...
 
 
 def create_framework(
@@ -65,4 +67,11 @@ def create_framework(
     """
     epoch = steps / settings.epochs if steps_per_epoch is None else steps_per_epoch
     card = card_of(settings.framework)
-    return card.create(backbone, settings.own, seed=settings.seed, steps=steps, steps_per_epoch=epoch)
+    return card.create(
+        backbone,
+        settings.own,
+        seed=settings.seed,
+        steps=steps,
+        steps_per_epoch=epoch,
+        fit_momentum=settings.fit_momentum,
+    )

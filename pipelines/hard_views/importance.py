@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float64
 
+from viewkit.pipelines.hard_views.fanova import fanova
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.views.recipe import BOX, NO_SOLARIZE, column
 
@@ -18,13 +19,15 @@ JITTER = ("brightness", "contrast", "saturation", "hue")
 @dataclass(frozen=True)
 class Importance:
     """names, means, deviations: of every parameter, how much of R^2 is lost when it is shuffled between pairs, over
-    five shuffles; descending. r2: of the forest on rows it has not seen. lowest_iou: share of rows whose selected pair
-    overlaps least (1 / c by chance). rows: how many were analysed.
+    five shuffles; descending. variances: of the same parameters, the share of the forest's variance that each explains
+    alone (`fanova`, the paper's measure). r2: of the forest on rows it has not seen. lowest_iou: share of rows whose
+    selected pair overlaps least (1 / c by chance). rows: how many were analysed.
     """
 
     names: tuple[str, ...]
     means: tuple[float, ...]
     deviations: tuple[float, ...]
+    variances: tuple[float, ...]
     r2: float
     lowest_iou: float
     rows: int
@@ -32,25 +35,33 @@ class Importance:
     def lines(self) -> list[str]:
         """The table as text."""
         table = [
-            f"{name:<20} {mean:7.4f} +- {deviation:.4f}"
-            for name, mean, deviation in zip(self.names, self.means, self.deviations, strict=True)
+            f"{name:<20} {mean:7.4f} +- {deviation:.4f} {variance:9.1%}"
+            for name, mean, deviation, variance in zip(
+                self.names, self.means, self.deviations, self.variances, strict=True
+            )
         ]
         return [
             f"{self.rows} rows; selected pair overlaps least: {self.lowest_iou:.1%}; R^2 of the forest: {self.r2:.3f}",
+            f"{'parameter':<20} permutation R^2     fANOVA",
             *table,
         ]
 
 
 def view_importance(log: dict[str, np.ndarray], *, seed: int = 0, rows: int = ROWS) -> Importance | None:
-    """Permutation importance of the sampled parameters for a pair's loss, by a random forest.
+    """Permutation importance and fANOVA of the sampled parameters for a pair's loss, by one random forest.
 
-    log: of `read_view_log`. Losses are taken less their step's mean, since they fall while training. None where
-    nothing was logged, or only crops of several sides.
+    log: of `read_view_log`; rows with views of two images, of which pairs have no overlap, are left out. Losses are
+    taken less their step's mean, since they fall while training. None where nothing was logged, or only crops of
+    several sides.
     """
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.inspection import permutation_importance
 
-    if "iou" not in log or len(log["iou"]) < 10:
+    if "iou" not in log:
+        return None
+    whole = ~np.isnan(log["iou"]).any(axis=1)
+    log = {name: values[whole] for name, values in log.items()}
+    if len(log["iou"]) < 10:
         return None
     rng = np.random.default_rng(seed)
     sample = rng.permutation(len(log["iou"]))[:rows]
@@ -66,12 +77,14 @@ def view_importance(log: dict[str, np.ndarray], *, seed: int = 0, rows: int = RO
     forest.fit(x[old].reshape(-1, x.shape[2]), y[old].reshape(-1))
     held = x[new].reshape(-1, x.shape[2]), y[new].reshape(-1)
     found = permutation_importance(forest, *held, n_repeats=5, random_state=seed)
+    variances = fanova(forest, x.reshape(-1, x.shape[2]).min(axis=0), x.reshape(-1, x.shape[2]).max(axis=0))
     order = np.argsort(-found.importances_mean, kind="stable")
     names = list(features)
     return Importance(
         names=tuple(names[j] for j in order),
         means=tuple(float(found.importances_mean[j]) for j in order),
         deviations=tuple(float(found.importances_std[j]) for j in order),
+        variances=tuple(float(variances[j]) for j in order),
         r2=float(forest.score(*held)),
         lowest_iou=share_of_lowest_iou(log),
         rows=len(sample),

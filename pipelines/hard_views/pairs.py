@@ -16,6 +16,7 @@ from viewkit.pipelines.hard_views.log import ViewLog
 from viewkit.pipelines.hard_views.preview import Preview
 from viewkit.pipelines.models.backbone import Encoded
 from viewkit.pipelines.pairs.order import pair_index
+from viewkit.pipelines.pairs.scene import Scene
 from viewkit.pipelines.pairs.select import pair_overlaps, select_easiest, select_hardest
 from viewkit.pipelines.pairs.source import ViewBatch
 from viewkit.pipelines.training.framework import Framework
@@ -47,8 +48,9 @@ class HardPairs:
     def __call__(self, framework: Framework, batch: ViewBatch, stepper: Stepper) -> ViewBatch:
         """The batch with two views, and with the target backbone's outputs where training can reuse them.
 
-        counts gains `lowest_iou`, the rows whose pair overlaps least, and with agreement_every `agreement_rows` and
-        `agreement_same`.
+        counts gains `lowest_iou`, the rows whose pair overlaps least, of `lowest_iou_rows`, those whose views are all
+        crops of one image (others, with generated images among the candidates, have pairs that cannot be compared);
+        and with agreement_every `agreement_rows` and `agreement_same`.
         """
         scene = batch.scene
         assert scene is not None, "candidates come with their scene"
@@ -57,8 +59,10 @@ class HardPairs:
         select = SELECTIONS[self.rule]
         selected = select(losses)
         views = pair_index(len(batch.views))[selected]  # n 2
-        overlaps = pair_overlaps(scene.recipes[:, :, BOX].astype(np.float64))
-        counts = {**batch.counts, "lowest_iou": int((selected == overlaps.argmin(axis=1)).sum())}
+        overlaps = overlaps_within_images(scene)
+        comparable = ~np.isnan(overlaps).any(axis=1)
+        lowest = selected[comparable] == overlaps[comparable].argmin(axis=1)
+        counts = {**batch.counts, "lowest_iou": int(lowest.sum()), "lowest_iou_rows": int(comparable.sum())}
         if self.agreement_every and framework.step % self.agreement_every == 0:
             outputs = forward_pairs(framework, scene.render(), stepper).outputs
             full = losses_of_pairs(framework, outputs, stepper).cpu().numpy()
@@ -73,6 +77,13 @@ class HardPairs:
         reusable = self.preview is None and is_row_independent(framework.encoder)
         targets = gather_targets(framework, candidates, views) if reusable else None
         return replace(batch, views=rendered, scene=chosen, counts=counts, render_s=render_s, targets=targets)
+
+
+def overlaps_within_images(scene: Scene) -> Float[np.ndarray, "n c"]:
+    """Overlap of the crops of every pair; NaN for two crops of different images, which have none."""
+    first, second = pair_index(scene.recipes.shape[1]).T
+    together = scene.image_index[:, first] == scene.image_index[:, second]
+    return np.where(together, pair_overlaps(scene.recipes[:, :, BOX].astype(np.float64)), np.nan)
 
 
 def gather_views(

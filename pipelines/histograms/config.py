@@ -11,7 +11,15 @@ class HistogramsConfig:
     """Fit the similarity histograms that turn an estimator's outputs into indicators (VS-2FI, eq. 2 and 6)."""
 
     bins: Annotated[int, "equal-width bins of each histogram"] = 20
-    negatives: Annotated[int, "views of other images in each sum over negatives; the estimator's batch less one"] = 1023
+    curve: Annotated[
+        Literal["bins", "isotonic"],
+        "Semantic Consistency between the bins: their own values, or the nearest curve that never falls (isotonic)",
+    ] = "bins"
+    negatives: Annotated[
+        int | None,
+        "views of other images in each sum over negatives (default: the estimator's batch less one, as in its "
+        "training, or as many as there are images)",
+    ] = None
     images: Annotated[int, "images to count at most; taken in groups of negatives + 1"] = 8192
     num_views: Annotated[int, "views of each image; every two of them are a pair"] = 2
     pipelines: Annotated[
@@ -29,9 +37,11 @@ class HistogramsConfig:
     def __post_init__(self) -> None:
         if self.bins < 2 or self.bins > 1024:
             raise ConfigError(f"histograms: bins is {self.bins}; needed 2 ... 1024")
-        if self.negatives < 1:
+        if self.images < 2:
+            raise ConfigError(f"histograms: images is {self.images}; needed at least 2, an anchor and a negative")
+        if self.negatives is not None and self.negatives < 1:
             raise ConfigError(f"histograms: negatives is {self.negatives}; needed at least 1")
-        if self.images <= self.negatives:
+        if self.negatives is not None and self.images <= self.negatives:
             raise ConfigError(
                 f"histograms: images is {self.images} and negatives is {self.negatives}; "
                 f"needed at least {self.negatives + 1} images, one group of an anchor and its negatives"

@@ -14,12 +14,12 @@ from viewkit.pipelines.engine.threads import side_by_side
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.plots import ALIGNMENT_PLOT, CONSISTENCY_PLOT, plot_alignment, plot_consistency
 from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.pairs.candidates import sample_candidates
 from viewkit.pipelines.pairs.samples import load_image
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.policy import Policy
 from viewkit.pipelines.views.sample import sizes_px
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.candidates import sample_candidates
 from viewkit.pipelines.vs2fi.counting import count_group
 from viewkit.pipelines.vs2fi.embeddings import ROWS_PER_BATCH, check_policy, embed_candidates
 from viewkit.pipelines.vs2fi.histogram import separation
@@ -36,7 +36,7 @@ class HistogramsStage(FitStage[HistogramsConfig]):
     """
 
     name = "histograms"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     shown_as = "histograms"
     holds: ClassVar[Mapping[str, str]] = {
         "histograms.safetensors": "counts of similarities of positive and negative pairs, and of log sums an exit",
@@ -65,7 +65,8 @@ class HistogramsStage(FitStage[HistogramsConfig]):
         check_policy(self.name, estimator, policy, config.side_px)
         policy = policy.with_side(estimator.side_px)
         images = run.dataset.column("images")
-        groups = image_groups(images.keys(), config.negatives + 1, config.images)
+        negatives = negatives_of(estimator, images.num_rows, config)
+        groups = image_groups(images.keys(), negatives + 1, config.images)
         run.progress.start(self.name, total=sum(map(len, groups)), unit="images")
         totals: list[Tensor] | None = None
         for keys in groups:
@@ -78,7 +79,7 @@ class HistogramsStage(FitStage[HistogramsConfig]):
             negative_cells=negative,
             soft_mean_cells=sums,
             bins=config.bins,
-            negatives=config.negatives,
+            negatives=negatives,
             tau=estimator.tau,
             prior_positive=config.prior_positive,
             estimator=artifact.digest,
@@ -86,6 +87,7 @@ class HistogramsStage(FitStage[HistogramsConfig]):
             num_views=config.num_views,
             num_images=sum(map(len, groups)),
             precision=config.precision,
+            curve=config.curve,
         )
         histograms.save(run.folder)
         plot_consistency(histograms, run.folder)
@@ -95,8 +97,21 @@ class HistogramsStage(FitStage[HistogramsConfig]):
             "positive_pairs": int(positive.sum()),
             "negative_pairs": int(negative.sum()),
             "separation": separation(positive, negative),
-            "chance": 1 / (config.negatives + 1),  # gamma says something above it
+            "negatives": negatives,
+            "chance": 1 / (negatives + 1),  # gamma says something above it
         }
+
+
+def negatives_of(estimator: Estimator, num_images: int, config: HistogramsConfig) -> int:
+    """N as it was given, else of the estimator's own training: its batch less one, at most the other images.
+
+    gamma (eq. 5) means a multiple of chance, 1 / (N + 1), that only another N would change. `DataError` for one image.
+    """
+    if config.negatives is not None:
+        return config.negatives
+    if "batch_size" not in estimator.facts:
+        raise DataError("histograms: the estimator does not say its batch size; give --negatives")
+    return max(min(int(estimator.facts["batch_size"]), num_images, config.images) - 1, 1)
 
 
 def image_groups(keys: Sequence[str], group_size: int, images: int) -> list[list[str]]:

@@ -31,27 +31,29 @@ def dsf_info_nce(
     queue: Float[Tensor, "m p"] | None = None,
     shrink: float = 0.95,
     exact: bool = False,
+    tau: float = 1.0,
+    plain_kappa: bool = False,
 ) -> Float[Tensor, " n"]:
-    """-log softmax_j(-D(q_i || k_j)) at j = i, for every row i (Jeon et al. 2026, eq. 12); no temperature.
+    """-log softmax_j(-D(q_i || k_j) / tau) at j = i, for every row i (Jeon et al. 2026, eq. 12, where tau is 1).
 
     Always in fp32: the terms are far larger than their sum. Gradients flow through the queries only.
 
     q, k: means of each row's m unit query and key vectors. queue: unit mean directions of earlier keys, which then
     are the negatives, each with the mean kappa of the batch's queries and keys; None: the keys of all processes.
-    exact: as in `divergences`; shrink: as in `estimate_vmf`.
+    exact: as in `divergences`; shrink, plain_kappa: as in `estimate_vmf`.
     """
     with torch.autocast(q.device.type, enabled=False):
-        ours, theirs = estimate_vmf(_wide(q), shrink), estimate_vmf(_wide(k.detach()), shrink)
-        positive = -paired_divergences(ours, theirs, exact=exact)
+        ours, theirs = (estimate_vmf(_wide(mean), shrink, divided=not plain_kappa) for mean in (q, k.detach()))
+        positive = -paired_divergences(ours, theirs, exact=exact) / tau
         if queue is None:
             everyone = VonMisesFisher(gather(theirs.mu), gather(theirs.kappa), gather(theirs.length))
             own = torch.arange(len(q), device=q.device)
-            negatives = -divergences(ours, everyone, exact=exact)  # n m
+            negatives = -divergences(ours, everyone, exact=exact) / tau  # n m
             negatives = negatives.index_put((own, own + first_row(len(q))), negatives.new_tensor(-torch.inf))
         else:
             kappa = mean_over_processes((ours.kappa.detach().mean() + theirs.kappa.mean()) / 2)
             stored = VonMisesFisher(_wide(queue.detach()), kappa.expand(len(queue)), kappa.new_zeros(len(queue)))
-            negatives = -divergences(ours, stored, exact=exact)
+            negatives = -divergences(ours, stored, exact=exact) / tau
         # log(1 + sum of exp(negative - positive)): small losses keep their digits, unlike in a cross entropy.
         return F.softplus(torch.logsumexp(negatives, dim=1) - positive)
 

@@ -25,15 +25,16 @@ class VonMisesFisher:
     length: Float[Tensor, " n"]
 
 
-def estimate_vmf(mean: Float[Tensor, "n p"], shrink: float = 0.95) -> VonMisesFisher:
+def estimate_vmf(mean: Float[Tensor, "n p"], shrink: float = 0.95, *, divided: bool = True) -> VonMisesFisher:
     """The distribution of unit vectors with this mean (Jeon et al. 2026, eq. 3-5, 8; Banerjee et al. 2005).
 
     With R = shrink |mean|: kappa = R (p - R^2) / (1 - R^2), divided by p. Both keep kappa small where the vectors
-    agree: at R = 0.95 it is 9.19 for p = 16 and 9.71 for p = 256.
+    agree: at R = 0.95 it is 9.19 for p = 16 and 9.71 for p = 256. Without either (divided False, shrink 1) it grows
+    without bound (appendix C.3, figure 6).
     """
     p = mean.shape[1]
     length = shrink * torch.linalg.vector_norm(mean, dim=1)
-    kappa = length * (p - length**2) / (1 - length**2).clamp(min=1e-8) / p
+    kappa = length * (p - length**2) / (1 - length**2).clamp(min=1e-8) / (p if divided else 1)
     return VonMisesFisher(F.normalize(mean, dim=1), kappa, length)
 
 

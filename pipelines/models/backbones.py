@@ -9,10 +9,17 @@ from viewkit.shards.errors import ConfigError
 
 
 def create_backbone(
-    name: str, side_px: int, *, init: Init = "moco_v3", num_heads: int | None = None, seed: int = 0
+    name: str,
+    side_px: int,
+    *,
+    init: Init = "moco_v3",
+    num_heads: int | None = None,
+    drop_path: float = 0.0,
+    seed: int = 0,
 ) -> Backbone:
     """A backbone with fresh weights that depend on the arguments alone.
 
+    drop_path: share of rows for which a ViT's last block is left out in training; rising from 0 at the first block.
     name: one of `VITS` or `RESNETS`, or a ViT or ResNet of timm, e.g. ``vit_small_patch16_224``, ``resnet50``.
     Raises `ConfigError` when there is none of that name, or the side does not fit it.
     """
@@ -22,7 +29,7 @@ def create_backbone(
         if name in RESNETS:
             return _own_resnet(name, side_px)
         if name in VITS or (is_model(name) and is_model_in_modules(name, ["vision_transformer"])):
-            return _vit(name, side_px, init, num_heads)
+            return _vit(name, side_px, init, num_heads, drop_path)
         if is_model(name) and is_model_in_modules(name, ["resnet"]):
             return _timm_resnet(name, side_px)
     if is_model(name):
@@ -33,7 +40,7 @@ def create_backbone(
     )
 
 
-def _vit(name: str, side_px: int, init: Init, num_heads: int | None) -> Backbone:
+def _vit(name: str, side_px: int, init: Init, num_heads: int | None, drop_path: float) -> Backbone:
     import timm
     from timm.models.vision_transformer import VisionTransformer as TimmViT
 
@@ -44,6 +51,8 @@ def _vit(name: str, side_px: int, init: Init, num_heads: int | None) -> Backbone
         options["num_heads"] = 12
     if num_heads is not None:
         options["num_heads"] = num_heads
+    if drop_path:
+        options["drop_path_rate"] = drop_path
     try:
         trunk = TimmViT(**options) if name in VITS else timm.create_model(name, pretrained=False, **options)
     except AssertionError as error:  # timm's own checks of its options

@@ -77,30 +77,33 @@ def expander(num_features: int, hidden: int, dim: int) -> nn.Sequential:
 class UnitPrototypes(nn.Module):
     """Products with `num` vectors of length 1, whatever the length of the weights that are trained.
 
-    A weight-normed linear layer whose lengths are held at 1, as DINO's last layer.
+    A weight-normed linear layer whose lengths are held at 1, as DINO's last layer. learn_lengths: they begin at 1 and
+    are trained (DINO's ``norm_last_layer`` off).
     """
 
-    def __init__(self, dim: int, num: int) -> None:
+    def __init__(self, dim: int, num: int, *, learn_lengths: bool = False) -> None:
         super().__init__()
+        self.lengths = nn.Parameter(torch.ones(num, 1)) if learn_lengths else None
         self.weight = nn.Parameter(torch.empty(num, dim))
         nn.init.trunc_normal_(self.weight, std=0.02)
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
-        return F.linear(x, F.normalize(self.weight, dim=1))
+        directions = F.normalize(self.weight, dim=1)
+        return F.linear(x, directions if self.lengths is None else self.lengths * directions)
 
 
 class DINOHead(nn.Module):
     """Caron et al. 2021, appendix C: three layers with GELU and no batch norm down to a bottleneck, length 1, and
     `UnitPrototypes` (2048 hidden, 256 in the bottleneck, 65 536 out)."""
 
-    def __init__(self, num_features: int, hidden: int, bottleneck: int, dim: int) -> None:
+    def __init__(self, num_features: int, hidden: int, bottleneck: int, dim: int, *, norm_last: bool = True) -> None:
         super().__init__()
         layers = [nn.Linear(num_features, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, bottleneck)]
         for layer in layers:
             nn.init.trunc_normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
         self.mlp = nn.Sequential(layers[0], nn.GELU(), layers[1], nn.GELU(), layers[2])
-        self.last = UnitPrototypes(bottleneck, dim)
+        self.last = UnitPrototypes(bottleneck, dim, learn_lengths=not norm_last)
 
     def forward(self, x: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n b"], Float[Tensor, "n k"]]:
         """The bottleneck, of length 1, and the logits."""

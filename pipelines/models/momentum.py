@@ -6,13 +6,17 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from viewkit.pipelines.models.dropping import drop_paths
+
 Module = TypeVar("Module", bound=nn.Module)
 
 
 def momentum_copy(online: Module) -> Module:
     """A copy that no gradient reaches. It stays in train mode beside `online`, so its batch norms normalise by, and
-    gather, the statistics of its own batches, as in MoCo v3."""
+    gather, the statistics of its own batches, as in MoCo v3. It drops no blocks (DINO's teacher)."""
     copied = copy.deepcopy(online)
+    for module in drop_paths(copied):
+        module.drop_prob = 0.0
     for parameter in copied.parameters():
         parameter.requires_grad_(False)
     return copied

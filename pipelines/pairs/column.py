@@ -1,5 +1,6 @@
 """The column `pairs`: what KEY.scores.npy holds, and a fixed sample of its rows for audit and report."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +11,20 @@ from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.views.recipe import SOURCE, check_recipes, column
 from viewkit.shards.codecs import decode_npy
 from viewkit.shards.column import Column
-from viewkit.shards.errors import DataError
+from viewkit.shards.commands import writers
+from viewkit.shards.errors import ConfigError, DataError
 
 CONSISTENCY, LEVEL, SIMILARITIES = 0, 1, 2
 """Where Semantic Consistency, Alignment Level and the first similarity stand along the last axis of KEY.scores.npy."""
+
+PAIRS, RECIPES, SCORES = "pairs", "recipes.npy", "scores.npy"
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
+
+
+def check_pairs_name(stage: str, column: str) -> None:
+    """`ConfigError` unless a column of pairs may be called like that: `pairs`, or a name that nothing else has."""
+    if not NAME.fullmatch(column) or column in {*writers(), "runs", "report"} - {PAIRS}:
+        raise ConfigError(f"{stage}: column is '{column}'; name a new one with letters, digits, '_' and '-'")
 
 
 def score_names(num_exits: int) -> tuple[str, ...]:
@@ -78,11 +89,27 @@ class ScoredPairs:
         return int(self.recipes[..., column("side")].max())
 
 
+def has_scores(pairs: Column) -> bool:
+    """Whether the pairs have indicators: those that `draw` wrote are recipes alone."""
+    return pairs.identity.stage != "draw"
+
+
+def require_scores(pairs: Column) -> None:
+    """`DataError` for pairs that were drawn and not scored."""
+    if not has_scores(pairs):
+        raise DataError(
+            f"column '{pairs.name}' was written by 'viewkit draw' and has no scores; write another column with "
+            "'viewkit score DATASET --column NAME' and name that one"
+        )
+
+
 def read_pairs(pairs: Column, images: int, rounds: int | None = None) -> ScoredPairs:
     """At most `images` rows of the column, those with the smallest key hashes, and at most `rounds` rounds of each.
 
-    Raises `DataError` for rows of differing shapes, for lacking fields, and where there is no row.
+    Raises `DataError` for rows of differing shapes, for lacking fields, where there is no row, and for pairs that were
+    drawn and not scored.
     """
+    require_scores(pairs)
     keys = smallest(pairs.keys(), images)
     if not keys:
         raise DataError(f"column '{pairs.name}' has no rows; see its rejects with 'viewkit status'")

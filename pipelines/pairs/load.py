@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from viewkit.pipelines.pairs.column import PAIRS, has_scores, require_scores
+from viewkit.pipelines.pairs.filter import consistency_threshold_of
+from viewkit.pipelines.pairs.generated import GENVIEW, DrawnFrom, generated_column
 from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import GeneratedViews, RandomPairs
-from viewkit.pipelines.pairs.samples import Sample, SampleReader
+from viewkit.pipelines.pairs.same_policy import check_same_policy
+from viewkit.pipelines.pairs.samples import QUALITY, Sample, SampleReader
 from viewkit.pipelines.pairs.source import PairSource
 from viewkit.pipelines.pairs.stored import StoredPairs
 from viewkit.pipelines.pairs.vs2fi import Vs2fiPairs
@@ -16,32 +20,41 @@ from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.loader import Loader
 
-PAIRS, QUALITY = "pairs", "quality"
 Weights = Literal["none", "quality"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What a source of pairs may take into account: thresholds of VS-2FI's filters, and whether q is reported."""
+    """What a source of pairs may take into account: thresholds of VS-2FI's filters, whether q is reported, and which
+    views were to be cropped from generated images."""
 
-    k_sc: float = 0.99
+    k_sc: float = 0.0
     k_al: float | None = None
     quality: bool = False
+    candidates: DrawnFrom = "original"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A way to get pairs. sampler: made from random pairs, to fall back on. is_stored: it reads the column of pairs."""
+    """A way to get pairs. sampler: made from random pairs, to fall back on. is_stored: it reads the column of pairs.
+    filters: by `Selection.k_sc`, for which the histograms are read where none is given."""
 
     sampler: Callable[[RandomPairs, Selection], RecipeSampler]
     is_stored: bool
+    filters: bool = False
 
 
 SOURCES: Mapping[str, Source] = MappingProxyType(
     {
         "random": Source(lambda random, _: random, is_stored=False),
-        "stored": Source(lambda random, s: StoredPairs(random, quality=s.quality), is_stored=True),
-        "vs2fi": Source(lambda random, s: Vs2fiPairs(random, k_sc=s.k_sc, k_al=s.k_al, quality=s.quality), True),
+        "stored": Source(
+            lambda random, s: StoredPairs(random, quality=s.quality, candidates=s.candidates), is_stored=True
+        ),
+        "vs2fi": Source(
+            lambda random, s: Vs2fiPairs(random, k_sc=s.k_sc, k_al=s.k_al, quality=s.quality, candidates=s.candidates),
+            is_stored=True,
+            filters=True,
+        ),
     }
 )
 """Sources of pairs by name. Another one is a line here."""
@@ -55,11 +68,16 @@ def load_pairs(
     batch_size: int,
     select: str = "random",
     pairs: str = PAIRS,
-    k_sc: float = 0.99,
+    k_sc: float | None = None,
+    filter_share: float | None = None,
     k_al: float | None = None,
     alpha: float = 0.0,
     generated: GeneratedViews = "one",
     weights: Weights = "none",
+    genview: str = GENVIEW,
+    quality: str = QUALITY,
+    other_policy: bool = False,
+    epochs: int = 1,
     seed: int = 0,
     stage: str = "pretrain",
     device: str = "cpu",
@@ -69,30 +87,40 @@ def load_pairs(
     """Batches of rendered, normalised pairs; ``source.epoch(e)`` gives `ViewBatch`es, the same ones for the same seed.
 
     policy: a policy's name or TOML file. select: one of `SOURCES`: pairs sampled anew each epoch, any of the candidates
-        in column `pairs`, or those of them that pass both filters (VS-2FI, Alg. 1); k_sc and k_al as in
-        `viewkit pretrain`.
+        in column `pairs`, or those of them that pass both filters (VS-2FI, Alg. 1); k_sc, filter_share
+        and k_al as in `viewkit pretrain`.
     alpha: probability that one view of the two, or with generated "both" both, is cropped from the generated image
         (column `genview`); 0 leaves stored pairs as they were scored.
     weights: with "quality" the batches carry q of their pairs (column `quality`), from which `losses.row_weights`
         computes weights.
+    genview, quality: names of these columns. For stored pairs it is the column they were made with that counts.
+    other_policy: take stored pairs that were sampled by another policy than `policy`, which is refused else.
+    epochs: of the whole training, over which a policy's ceiling on overlaps moves.
     rank, world_size: of this process; every rank gets other rows and the same number of steps.
     Raises `DataError` for a missing column or one made from other images, `ConfigError` for fewer rows than a batch.
     """
     spec = load_policy(policy).with_side(side_px)
-    random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated)
-    selection = Selection(k_sc=k_sc, k_al=k_al, quality=weights == "quality")
-    sampler = source_of(select, weights).sampler(random, selection)
+    random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated, rounds=epochs)
+    source = source_of(select, weights)
     loader = open_loader(
         dataset,
         select=select,
         pairs=pairs,
         alpha=alpha,
         weights=weights,
+        genview=genview,
+        quality=quality,
         batch_size=batch_size,
         seed=seed,
         rank=rank,
         world_size=world_size,
     )
+    if SOURCES[select].is_stored and not other_policy:
+        check_same_policy(dataset, pairs, load_policy(policy))
+    threshold = consistency_threshold_of(dataset, pairs, k_sc, filter_share) if source.filters else 0.0
+    candidates = candidates_of(dataset, pairs) if source.is_stored else "original"
+    selection = Selection(k_sc=threshold, k_al=k_al, quality=weights == "quality", candidates=candidates)
+    sampler = source.sampler(random, selection)
     return PairSource(loader, sampler, spec, device, cycle_generated=not SOURCES[select].is_stored)
 
 
@@ -102,8 +130,8 @@ def source_of(select: str, weights: Weights = "none") -> Source:
         raise ConfigError(f"select is '{select}'; it must be one of {', '.join(SOURCES)}")
     if weights == "quality" and not SOURCES[select].is_stored:
         raise ConfigError(
-            f"weights is 'quality' and select is '{select}': quality is known of stored pairs only; set "
-            "--select stored or vs2fi"
+            f"weights is 'quality' and select is '{select}': the column 'quality' rates stored pairs only; set "
+            "select to stored or vs2fi ('viewkit pretrain' rates fresh pairs itself)"
         )
     return SOURCES[select]
 
@@ -115,6 +143,8 @@ def open_loader(
     pairs: str = PAIRS,
     alpha: float = 0.0,
     weights: Weights = "none",
+    genview: str = GENVIEW,
+    quality: str = QUALITY,
     batch_size: int,
     seed: int,
     rank: int = 0,
@@ -125,41 +155,54 @@ def open_loader(
     columns = ["images"]
     if is_stored:
         columns.append(pairs)
+        if select != "stored":
+            require_scores(dataset.column(pairs))
+        genview = generated_column(dataset.column(pairs).identity.inputs) or genview
     if alpha > 0 or (is_stored and has_generated_views(dataset, pairs)):
-        columns.append("genview")
+        columns.append(genview)
     if weights == "quality":
-        columns.append(QUALITY)
+        columns.append(quality)
     for column in columns:
         dataset.check_inputs(column)
     if weights == "quality":
-        check_quality(dataset, pairs)
+        check_quality(dataset, pairs, quality)
     return Loader(
         dataset,
         columns,
         batch_size=batch_size,
         seed=seed,
-        transform=SampleReader(pairs=pairs),
+        transform=SampleReader(
+            pairs=pairs,
+            genview=genview,
+            quality=quality,
+            has_scores=not is_stored or has_scores(dataset.column(pairs)),
+        ),
         rank=rank,
         world_size=world_size,
     )
 
 
 def has_generated_views(dataset: Dataset, pairs: str = PAIRS) -> bool:
-    """Whether `score` cropped some of the candidate views from generated images."""
-    return "genview" in dataset.column(pairs).identity.inputs
+    """Whether some of the stored views are cropped from generated images."""
+    return generated_column(dataset.column(pairs).identity.inputs) is not None
 
 
-def check_quality(dataset: Dataset, pairs: str) -> None:
-    """`DataError` unless the column `quality` rates the very views whose recipes `pairs` holds.
+def candidates_of(dataset: Dataset, pairs: str) -> DrawnFrom:
+    """Which of the stored views were to be cropped from generated images; `rescore` copies the recipes of others."""
+    config = dataset.column(pairs).identity.config
+    found: DrawnFrom = config.get("candidates", "mixed" if has_generated_views(dataset, pairs) else "original")
+    return found
+
+
+def check_quality(dataset: Dataset, pairs: str, quality: str = QUALITY) -> None:
+    """`DataError` unless the column of qualities rates the very views whose recipes `pairs` holds.
 
     `rescore` copies recipes, and names the column it took them from among its inputs as "similarities".
     """
     column = dataset.column(pairs)
-    if dataset.column(QUALITY).identity.inputs.get(PAIRS) not in (
-        column.digest,
-        column.identity.inputs.get("similarities"),
-    ):
+    rated = dataset.column(quality).identity.inputs.values()
+    if not {column.digest, column.identity.inputs.get("similarities")} & set(rated):
         raise DataError(
-            f"{dataset.path / QUALITY}: it rates other pairs than those in column '{pairs}'; delete "
-            f"{dataset.path / QUALITY} and rerun 'viewkit quality'"
+            f"{dataset.path / quality}: it rates other pairs than those in column '{pairs}'; delete "
+            f"{dataset.path / quality} and rerun 'viewkit quality', or name another one with --quality-column"
         )

@@ -4,15 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from viewkit.pipelines.encoders.names import encoder_card
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
+from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
+from viewkit.pipelines.views.options import AUGMENTATION, PARAMETERS, SamplingOptions
+from viewkit.pipelines.views.policy import IouCeiling
 from viewkit.shards.errors import ConfigError
 
 Select = Literal["random", "stored", "vs2fi", "hard", "easy", "lowest_iou"]
 
+SAMPLED_BY_SCORE = "views sampled anew; 'score' sampled the stored ones"
 VIEWS = 4
 """Candidate views of a row: N = 4 in all of Hard View Selection's experiments."""
 COMPARISONS = 128
 """Combinations of crops that are compared in a step (Hard View Selection, appendix G.1.1)."""
+
+FILTER_SHARE = 0.08
+"""What k_SC = 0.99 removes on ImageNet (VS-2FI, sec. 4.5; 0.12 on COCO). The share carries over to other images, the
+0.99 does not: an estimator that tells C equal groups apart and nothing finer gives no pair more than 1 / (1 + 1/C)."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ SELECT: Mapping[Select, Selection] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewOptions:
+class ViewOptions(SamplingOptions):
     """Which views, how many, how selected and how weighted."""
 
     GROUP: ClassVar[str] = "Views and pairs"
@@ -48,18 +57,44 @@ class ViewOptions:
         "(lowest_iou)",
     ] = "random"
     pairs: Annotated[str, "stored, vs2fi: column of the scored pairs; 'rescore' writes another one"] = "pairs"
-    k_sc: Annotated[float, "vs2fi: minimum Semantic Consistency of a pair"] = 0.99
+    other_policy: Annotated[bool, "stored, vs2fi: allow pairs sampled by another policy than --policy"] = False
+    k_sc: Annotated[
+        float | None, "vs2fi: minimum Semantic Consistency of a pair; the paper's is 0.99 (default: by --filter-share)"
+    ] = None
+    filter_share: Annotated[
+        float | None,
+        "vs2fi: share of all pairs that k_sc is to remove, found on the histograms (default: 0.08, what the paper's "
+        "k_sc removes on ImageNet)",
+    ] = None
     k_al: Annotated[
         float | None, "vs2fi: minimum Alignment Level of a pair (default: 7/12 of the estimator's blocks)"
     ] = None
+    crop_box: Annotated[
+        float | None,
+        "ContrastiveCrop: centres of crops lie in the box where the heat map of a frozen encoder exceeds this share of "
+        "its range: 0.1 for ResNets, 0.3 to 0.5 for ViTs",
+        AUGMENTATION,
+    ] = None
+    crop_box_encoder: Annotated[
+        str, "crop_box: whose heat map: estimator, runs/NAME, or timm:NAME/random", AUGMENTATION
+    ] = "estimator"
     alpha: Annotated[
         float, "probability that one of the two views, or half of several, is cropped from the generated image"
     ] = 0.0
     generated: Annotated[Literal["one", "both"], "alpha: one of the two views is cropped from it, or both are"] = "one"
-    weights: Annotated[Literal["none", "quality"], "stored, vs2fi: weight rows by the column 'quality'"] = "none"
-    joint_area: Annotated[
-        float | None, "JointCrop: beta of the joint distribution of a pair's crop areas, e.g. 0 (default: the policy's)"
+    genview: Annotated[str, "alpha: column of generated views"] = GENVIEW
+    weights: Annotated[
+        Literal["none", "quality"],
+        "weight rows by GenView's quality of their pair: stored ones by the column of qualities, others by the encoder "
+        "and component of 'foreground --of views'",
+    ] = "none"
+    quality_column: Annotated[str, "stored, vs2fi with weights: column of the pairs' qualities"] = "quality"
+    max_iou: Annotated[
+        float | None,
+        "sample pairs again whose crops overlap more than this in the first epoch (default: the policy's)",
     ] = None
+    max_iou_end: Annotated[float | None, "max_iou in the last epoch, linear in between (default: max_iou)"] = None
+    max_iou_alternating: Annotated[bool, "max_iou: in every other epoch only, half of the images in each"] = False
     views: Annotated[
         int | None,
         f"hard, easy, lowest_iou: candidate views per row; with multi-crop, the large ones (default: {VIEWS})",
@@ -78,10 +113,20 @@ class ViewOptions:
     ] = None
     log_views: Annotated[int | None, "hard, easy: write recipes, losses and choices of every so many steps"] = None
     views_per_side: Annotated[int, "m: compare m views of a row with m others"] = 1
+    norms_per_view: Annotated[
+        bool, "views_per_side: batch norms see every view alone, one pass each, not all views of a side together"
+    ] = False
 
     @property
     def selection(self) -> Selection:
         return SELECT[self.select]
+
+    def iou_ceiling(self) -> IouCeiling | None:
+        """The bound on a pair's overlap that the options ask for; None where they leave it to the policy."""
+        if self.max_iou is None:
+            return None
+        end = self.max_iou if self.max_iou_end is None else self.max_iou_end
+        return IouCeiling(start=self.max_iou, end=end, alternating=self.max_iou_alternating)
 
     def check_views(self, side_px: int) -> None:
         """`ConfigError` for values out of range, and for options that would have no effect.
@@ -89,27 +134,65 @@ class ViewOptions:
         What excludes the framework is checked where that is known.
         """
         check_at_least(1, k_al=self.k_al, agreement_every=self.agreement_every, log_views=self.log_views)
-        check_within(0, 1, alpha=self.alpha, k_sc=self.k_sc)
-        check_within(-100, 100, joint_area=self.joint_area)
+        check_within(0, 1, alpha=self.alpha, k_sc=self.k_sc, filter_share=self.filter_share)
+        if self.k_sc is not None and self.filter_share is not None:
+            raise ConfigError(
+                f"k_sc is {self.k_sc:g} and filter_share is {self.filter_share:g}: one decides the other; leave one out"
+            )
+        self.check_sampling()
+        check_within(0, 1, max_iou=self.max_iou, max_iou_end=self.max_iou_end)
         check_within(1, 64, views_per_side=self.views_per_side, views=self.views)
         check_within(1, 48, small_views=self.small_views)
         check_within(1, 1_000_000, comparisons=self.comparisons)
         check_within(4, side_px, select_side_px=self.select_side_px)
         self._check_given()
-        if self.select == "lowest_iou" and self.alpha:
+        if self.selection.chooses and self.betas():
+            self.refuse_joint(", ".join(name for name in PARAMETERS if getattr(self, name) is not None))
+        by_overlap = "select is 'lowest_iou'" if self.select == "lowest_iou" else f"max_iou is {self.max_iou}"
+        if self.alpha and (self.select == "lowest_iou" or self.max_iou is not None):
             raise ConfigError(
-                f"select is 'lowest_iou' and alpha is {self.alpha}: crops of different images have no overlap; set "
-                "--alpha 0"
+                f"{by_overlap} and alpha is {self.alpha}: crops of different images have no overlap; set --alpha 0"
             )
-        if self.weights == "quality" and not self.selection.stored:
+        if self.weights == "quality" and self.selection.by_loss:
             raise ConfigError(
-                f"weights is 'quality' and select is '{self.select}': quality is known of stored pairs only; set "
-                "--select stored or vs2fi"
+                f"weights is 'quality' and select is '{self.select}': rows would be weighted for what their pair was "
+                "not selected by; take --select random, stored or vs2fi"
             )
+        check_genview(self.genview)
+        self._check_box()
+
+    def _check_box(self) -> None:
+        if self.crop_box is None:
+            return
+        if not 0 <= self.crop_box < 1:
+            raise ConfigError(f"crop_box is {self.crop_box}; it must lie in 0 ... 1, below 1, e.g. 0.1")
+        if self.alpha:
+            raise ConfigError(
+                f"crop_box is {self.crop_box} and alpha is {self.alpha}: boxes are those of the images, and generated "
+                "ones are others; set --alpha 0"
+            )
+        if encoder_card(self.crop_box_encoder).weights not in ("artifact", "none") and not (
+            self.crop_box_encoder.endswith("/random")
+        ):
+            raise ConfigError(
+                f"crop_box_encoder is '{self.crop_box_encoder}', whose weights lie elsewhere; take estimator, runs/NAME"
+            )
+
+    @property
+    def rates_fresh(self) -> bool:
+        """Whether the trainer itself computes the quality of pairs, which are sampled anew each epoch."""
+        return self.weights == "quality" and not self.selection.stored
+
+    def refuse_joint(self, what: str) -> None:
+        """`ConfigError` for joint distributions of views of which any two may be selected."""
+        raise ConfigError(
+            f"select is '{self.select}' and {what} is joint: of several views any two may become the pair, and only "
+            "views (0, 1), (2, 3) ... are sampled jointly; take --select random, or independent views"
+        )
 
     def _check_given(self) -> None:
         """No option is given without effect."""
-        chooses, by_loss = self.selection.chooses, self.selection.by_loss
+        chooses, by_loss, stored = self.selection.chooses, self.selection.by_loss, self.selection.stored
         previews = self.select_side_px is not None or self.select_static_colour
         for name, used, needs in (
             ("views", chooses, "--select hard, easy or lowest_iou"),
@@ -119,7 +202,15 @@ class ViewOptions:
             ("select_static_colour", by_loss, "--select hard or easy"),
             ("log_views", by_loss, "--select hard or easy"),
             ("agreement_every", by_loss and previews, "--select-side-px or --select-static-colour"),
-            ("joint_area", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
+            *((name, not self.selection.stored, SAMPLED_BY_SCORE) for name in (*self.CHANGES, "crop_box")),
+            ("crop_box_encoder", self.crop_box is not None or self.crop_box_encoder == "estimator", "--crop-box"),
+            ("other_policy", self.selection.stored, "--select stored or vs2fi"),
+            ("genview", self.alpha > 0 or self.genview == GENVIEW, "--alpha above 0"),
+            ("quality_column", stored or self.quality_column == "quality", "--select stored or vs2fi"),
+            ("max_iou", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
+            ("max_iou_end", self.max_iou is not None, "--max-iou"),
+            ("max_iou_alternating", self.max_iou is not None, "--max-iou"),
+            ("norms_per_view", self.views_per_side > 1, "--views-per-side above 1"),
             ("generated", self.alpha > 0 or self.generated == "one", "--alpha above 0"),
         ):
             value = getattr(self, name)

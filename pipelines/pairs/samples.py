@@ -10,18 +10,23 @@ from jaxtyping import Float32, UInt8
 from torch import Tensor
 
 from viewkit.pipelines.engine.seeds import row_ids
+from viewkit.pipelines.pairs.column import PAIRS, RECIPES, SCORES
+from viewkit.pipelines.pairs.generated import GENVIEW
 from viewkit.shards.codecs import decode_image, decode_npy
 from viewkit.shards.errors import DataError
 from viewkit.shards.row import Row
 from viewkit.shards.view_fields import views_of_fields
 
+QUALITY = "quality"
+"""Column of the pairs' quality, where nothing else is said."""
 CACHE_BYTES = 2 * 2**30
 """Decoded images that one process keeps in memory, 2 GiB: 699,000 of 32 px, or 14,000 of 224 px."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """generated, recipes, scores, quality: None when the column is not read or rejected this row."""
+    """generated, recipes, scores, quality: None when the column is not read or rejected this row; scores also where the
+    pairs were drawn and not scored."""
 
     key: str
     image: UInt8[Tensor, "h w 3"]
@@ -40,11 +45,20 @@ class SampleReader:
     """Turns rows into samples, in loader threads. Small data sets are decoded once and then kept in memory.
 
     cache_bytes: images are kept until they take this much; later ones are decoded each time.
-    pairs: name of the column of scored pairs.
+    pairs, genview, quality: names of these columns. has_scores: whether the pairs were scored, not just drawn.
     """
 
-    def __init__(self, cache_bytes: int = CACHE_BYTES, pairs: str = "pairs") -> None:
-        self.cache_bytes, self.pairs = cache_bytes, pairs
+    def __init__(
+        self,
+        cache_bytes: int = CACHE_BYTES,
+        pairs: str = PAIRS,
+        genview: str = GENVIEW,
+        quality: str = QUALITY,
+        *,
+        has_scores: bool = True,
+    ) -> None:
+        self.cache_bytes, self.has_scores = cache_bytes, has_scores
+        self.pairs, self.genview, self.quality = pairs, genview, quality
         self._kept: dict[tuple[str, str, int], Tensor] = {}
         self._size = 0
         self._lock = threading.Lock()
@@ -52,16 +66,17 @@ class SampleReader:
     def __call__(self, row: Row, epoch: int | None = None) -> Sample:
         """epoch: of several generated views of an image, which one; they take turns, starting at one that the key
         decides. None: the first, which is the one that `viewkit score` sees."""
-        genview, pairs = row.joined.get("genview"), row.joined.get(self.pairs)
+        genview, pairs = row.joined.get(self.genview), row.joined.get(self.pairs)
         recipes = scores = None
         if pairs is not None:
             try:
-                recipes, scores = decode_npy(pairs["recipes.npy"]), decode_npy(pairs["scores.npy"])
+                recipes = decode_npy(pairs[RECIPES])
+                scores = decode_npy(pairs[SCORES]) if self.has_scores else None
             except KeyError as error:
                 raise DataError(f"column '{self.pairs}': row {row.key} lacks {error}; rerun 'viewkit score'") from error
-        rated = row.joined.get("quality")
+        rated = row.joined.get(self.quality)
         if rated is not None and "quality.npy" not in rated:
-            raise DataError(f"column 'quality': row {row.key} lacks 'quality.npy'; rerun 'viewkit quality'")
+            raise DataError(f"column '{self.quality}': row {row.key} lacks 'quality.npy'; rerun 'viewkit quality'")
         return Sample(
             key=row.key,
             image=self._image("images", row.key, 0, row.fields),
@@ -73,10 +88,10 @@ class SampleReader:
 
     def _generated(self, key: str, fields: Mapping[str, bytes], epoch: int | None) -> UInt8[Tensor, "h w 3"]:
         if epoch is None:
-            return self._image("genview", key, 0, fields)
+            return self._image(self.genview, key, 0, fields)
         views = views_of_fields({name: content for name, content in fields.items() if name != "json"})
         number = (int(row_ids([key])[0, 0] % len(views)) + epoch) % len(views)
-        return self._image("genview", key, number, views[number])
+        return self._image(self.genview, key, number, views[number])
 
     def _image(self, column: str, key: str, number: int, fields: Mapping[str, bytes]) -> UInt8[Tensor, "h w 3"]:
         place = (column, key, number)

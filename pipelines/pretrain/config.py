@@ -4,19 +4,25 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from viewkit.pipelines.engine.ranges import check_at_least
+from viewkit.pipelines.engine.ranges import check_at_least, check_within
 from viewkit.pipelines.frameworks.table import FRAMEWORKS, card_of, cards
-from viewkit.pipelines.models.architectures import Init, kind_of
-from viewkit.pipelines.pairs.options import COMPARISONS, VIEWS, ViewOptions
+from viewkit.pipelines.models.architectures import Init, Kind, kind_of
+from viewkit.pipelines.pairs.options import COMPARISONS, FILTER_SHARE, VIEWS, ViewOptions
 from viewkit.pipelines.pretrain.compatibility import check_count, check_fit
 from viewkit.pipelines.training.choices import option_names, options_class
 from viewkit.pipelines.training.multi_view import MULTI_VIEW, resolve_multi_view
 from viewkit.pipelines.training.options import OptimiserName, TrainingOptions, TrainingSettings
+from viewkit.pipelines.training.schedules import LrSchedule
 from viewkit.shards.errors import ConfigError
 
 OWN = {name: (card.options_on("resnet"), card.options_on("vit")) for name, card in cards().items()}
 FRAMEWORK_OPTIONS = option_names(table for tables in OWN.values() for table in tables)
 COMPARED = {name: (each.options,) for name, each in MULTI_VIEW.items()}
+BY_RECIPE = (
+    "policy", "init", "optimiser", "lr", "lr_end", "lr_schedule", "warmup_epochs", "drop_path", "weight_decay",
+    "weight_decay_end", "decay_all",
+)  # fmt: skip
+"""Options whose default the framework has, by kind of backbone."""
 MULTI_VIEW_HELP = "how they are compared: " + ", ".join(f"{each.help} ({name})" for name, each in MULTI_VIEW.items())
 
 if TYPE_CHECKING:
@@ -57,11 +63,23 @@ class PretrainConfig(MultiViewOptions, ViewOptions, FrameworkOptions, TrainingOp
     policy: Annotated[str | None, "augmentations: a policy's name, or a TOML file (default: the framework's)"] = None
     epochs: Annotated[int, "passes over the images"] = 200
     steps: Annotated[int | None, "steps in all, instead of epochs"] = None
-    warmup_epochs: Annotated[float, "epochs in which the learning rate rises"] = 10.0
+    warmup_epochs: Annotated[
+        float | None, "epochs in which the learning rate rises (default: the framework's, at most 15 % of the training)"
+    ] = None
     batch_size: Annotated[int, "images in a batch"] = 256
     optimiser: Annotated[OptimiserName | None, "optimiser (default: the framework's)"] = None
     lr: Annotated[
         float | None, "learning rate at 256 images a batch, scaled with the batch (default: the framework's)"
+    ] = None
+    lr_end: Annotated[
+        float | None, "learning rate at the end of the cosine, not scaled with the batch (default: the framework's)"
+    ] = None
+    lr_schedule: Annotated[
+        LrSchedule | None,
+        "after the warm-up: half a cosine, or a tenth after 60 % and 80 % of the steps (default: the framework's)",
+    ] = None
+    drop_path: Annotated[
+        float | None, "stochastic depth of a ViT: share of rows that skip its last block (default: the framework's)"
     ] = None
     weight_decay: Annotated[float | None, "weight decay; see --decay-all (default: the framework's)"] = None
     weight_decay_end: Annotated[
@@ -80,7 +98,8 @@ class PretrainConfig(MultiViewOptions, ViewOptions, FrameworkOptions, TrainingOp
 class PretrainSettings(ViewOptions, TrainingSettings):
     """What a run is trained with: every value known. own: the framework's options; compared: the multi-view loss's.
 
-    weight_decay_end: where the weight decay moves to along a cosine, or None.
+    lr_end: at the end of the cosine, for the whole batch. weight_decay_end: where the weight decay moves to along a
+    cosine, or None.
     """
 
     framework: str
@@ -88,6 +107,9 @@ class PretrainSettings(ViewOptions, TrainingSettings):
     multi_view: str
     compared: Mapping[str, Any]
     optimiser: OptimiserName
+    lr_end: float
+    lr_schedule: LrSchedule
+    drop_path: float
     weight_decay_end: float | None
     decay_all: bool
 
@@ -113,17 +135,39 @@ def resolve(config: PretrainConfig) -> PretrainSettings:
     card, kind = card_of(config.framework), kind_of(config.arch)
     recipe = card.recipe(kind)
     values = {field.name: given[field.name] for field in fields(PretrainSettings) if field.name in given}
-    for name in ("policy", "init", "optimiser", "lr", "weight_decay", "weight_decay_end", "decay_all"):
+    for name in BY_RECIPE:
         values[name] = getattr(recipe, name) if given[name] is None else given[name]
+    if config.lr_end is None:
+        values["lr_end"] = recipe.end_of(values["lr"] * config.batch_size / 256, values["lr_schedule"])
     if config.selection.chooses:
         values["views"] = VIEWS if config.views is None else config.views
         if card.traits.multi_crop:
             values["comparisons"] = COMPARISONS if config.comparisons is None else config.comparisons
+    if config.select == "vs2fi" and config.k_sc is None and config.filter_share is None:
+        values["filter_share"] = FILTER_SHARE
     own = card.resolve({name: given[name] for name in FRAMEWORK_OPTIONS}, kind, config.batch_size)
+    values["fit_warmup"] = config.warmup_epochs is None
+    values["fit_momentum"] = "momentum" in own and given["momentum"] is None
     settings = PretrainSettings(**values, own=own, compared=resolve_multi_view(config.multi_view, given))
     settings.check()
     check_at_least(0, weight_decay_end=settings.weight_decay_end)
+    check_rate(settings, kind)
     config.check_views(config.side_px)
     check_fit(config, config.multi_view, card, own)
     check_count(settings, card)
     return settings
+
+
+def check_rate(settings: PretrainSettings, kind: Kind) -> None:
+    """`ConfigError` for ends of the learning rate and shares of dropped rows that cannot be."""
+    check_at_least(0, lr_end=settings.lr_end)
+    check_within(0, 0.9, drop_path=settings.drop_path)
+    if settings.lr_end > settings.peak_lr:
+        raise ConfigError(
+            f"lr_end is {settings.lr_end:g} and the highest learning rate of the whole batch is {settings.peak_lr:g}; "
+            "the end must lie below it"
+        )
+    if settings.lr_schedule == "steps" and settings.lr_end:
+        raise ConfigError(f"lr_end is {settings.lr_end:g} and lr_schedule is 'steps', which has no end; leave one out")
+    if kind == "resnet" and settings.drop_path:
+        raise ConfigError(f"drop_path is {settings.drop_path} and arch is '{settings.arch}': only ViTs drop paths")

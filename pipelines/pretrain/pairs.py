@@ -1,9 +1,11 @@
 """The views of a run: where its batches come from, and what selects or weights them before a step."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 from viewkit.pipelines.distributed import rank, share_of_batch, world_size
+from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.hard_views.crops import HardCrops, with_candidates
 from viewkit.pipelines.hard_views.log import ViewLog
@@ -11,17 +13,21 @@ from viewkit.pipelines.hard_views.pairs import HardPairs, Rule
 from viewkit.pipelines.hard_views.preview import Preview
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.models.backbone import Backbone
-from viewkit.pipelines.pairs.load import SOURCES, Selection, open_loader
+from viewkit.pipelines.pairs.crop_boxes import CropBoxes
+from viewkit.pipelines.pairs.filter import consistency_threshold_of
+from viewkit.pipelines.pairs.load import SOURCES, Selection, candidates_of, open_loader
 from viewkit.pipelines.pairs.lowest_iou import LowestIouPairs
 from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import RandomPairs, RandomViews
+from viewkit.pipelines.pairs.same_policy import check_same_policy
 from viewkit.pipelines.pairs.source import PairSource, ViewBatch
 from viewkit.pipelines.pretrain.config import PretrainSettings
+from viewkit.pipelines.pretrain.quality import WeightFreshPairs, compared_pairs, open_rater
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.loop import BatchSelector
 from viewkit.pipelines.training.step import Stepper
 from viewkit.pipelines.views.policies import load_policy
-from viewkit.pipelines.views.policy import JointSpec, Policy
+from viewkit.pipelines.views.policy import Policy
 from viewkit.shards.errors import ConfigError
 
 
@@ -34,27 +40,45 @@ def create_source(settings: PretrainSettings, run: Run) -> PairSource:
         select=settings.select if is_stored else "random",
         pairs=settings.pairs,
         alpha=settings.alpha,
-        weights=settings.weights,
+        weights="none" if settings.rates_fresh else settings.weights,
+        genview=settings.genview,
+        quality=settings.quality_column,
         batch_size=share_of_batch(settings.batch_size),
         seed=settings.seed,
         rank=rank(),
         world_size=world_size(),
     )
-    sampler = stored_sampler(settings, run, policy) if is_stored else random_sampler(settings, run, policy)
+    if is_stored and not settings.other_policy:
+        check_same_policy(run.dataset, settings.pairs, load_policy(settings.policy))
+    rounds = settings.epochs if settings.steps is None else -(-settings.steps // loader.steps_per_epoch)
+    sampler = (stored_sampler if is_stored else random_sampler)(settings, run, policy, rounds)
     return PairSource(loader, sampler, policy, run.device, create_preview(settings), cycle_generated=not is_stored)
 
 
-def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> RecipeSampler:
-    """Pairs from the column that `score` wrote."""
+def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:
+    """Pairs from the column that `score` wrote. rounds: epochs of the training."""
     random = RandomPairs(
-        policy, seed=settings.seed, stage=run.stage, alpha=settings.alpha, generated=settings.generated
+        policy,
+        seed=settings.seed,
+        stage=run.stage,
+        alpha=settings.alpha,
+        generated=settings.generated,
+        rounds=rounds,
     )
-    selection = Selection(k_sc=settings.k_sc, k_al=settings.k_al, quality=settings.weights == "quality")
+    k_sc = 0.0
+    if SOURCES[settings.select].filters:
+        k_sc = consistency_threshold_of(run.dataset, settings.pairs, settings.k_sc, settings.filter_share)
+    selection = Selection(
+        k_sc=k_sc,
+        k_al=settings.k_al,
+        quality=settings.weights == "quality",
+        candidates=candidates_of(run.dataset, settings.pairs),
+    )
     return SOURCES[settings.select].sampler(random, selection)
 
 
-def random_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> RecipeSampler:
-    """Views sampled anew each epoch: those that are trained on, or candidates to select from."""
+def random_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:
+    """Views sampled anew each epoch: those that are trained on, or candidates to select from. rounds: epochs."""
     num_views = policy.num_views
     if settings.num_globals is None:
         num_views = 2 * settings.views_per_side if settings.views is None else settings.views
@@ -66,18 +90,32 @@ def random_sampler(settings: PretrainSettings, run: Run, policy: Policy) -> Reci
         alpha=settings.alpha,
         generated=settings.generated,
         by_side=settings.num_globals is None and settings.views_per_side > 1,
+        boxes=crop_boxes(settings, run),
+        rounds=rounds,
     )
     return LowestIouPairs(random) if settings.select == "lowest_iou" else random
 
 
+def crop_boxes(settings: PretrainSettings, run: Run) -> CropBoxes | None:
+    """The boxes that the options ask for."""
+    if settings.crop_box is None:
+        return None
+    encoder = open_encoder(settings.crop_box_encoder, run.dataset, device=run.device)
+    return CropBoxes(encoder, settings.crop_box)
+
+
 def views_policy(settings: PretrainSettings) -> Policy:
-    """The settings' policy at its side, with its joint distribution and, for multi-crop, its candidates.
+    """The settings' policy at its side, with the changes to what it samples and, for multi-crop, its candidates.
 
     Raises `ConfigError` where the policy's views do not fit the framework.
     """
-    policy = load_policy(settings.policy).with_side(settings.side_px)
-    if settings.joint_area is not None:
-        policy = policy.with_joint(JointSpec(parameter="area", beta=settings.joint_area))
+    policy = settings.changed(load_policy(settings.policy).with_side(settings.side_px), settings.num_globals)
+    if (ceiling := settings.iou_ceiling()) is not None:
+        policy = replace(policy, iou=ceiling)
+    if settings.selection.chooses and policy.joint:
+        settings.refuse_joint(f"{policy.joint[0].parameter} of policy '{policy.name}'")
+    if policy.joint:
+        policy.check_joint(policy.num_views if settings.num_globals else 2 * settings.views_per_side)
     sides = [policy.side_of(spec) for spec in range(len(policy.views))]
     if settings.num_globals is None:
         if len(set(sides)) > 1:
@@ -130,8 +168,14 @@ def check_sides(backbone: Backbone, source: PairSource) -> None:
             )
 
 
-def create_selector(settings: PretrainSettings, run: Run) -> BatchSelector | None:
-    """What selects or weights the views of every batch before the step; None where they are trained on as they come."""
+def create_selector(settings: PretrainSettings, run: Run, encoder_weights: Path | None = None) -> BatchSelector | None:
+    """What selects or weights the views of every batch before the step; None where they are trained on as they come.
+
+    encoder_weights: of the encoder that rates fresh pairs, see `open_rater`.
+    """
+    if settings.rates_fresh:
+        rater = open_rater(run.dataset, run.device, encoder_weights)
+        return WeightFreshPairs(rater, compared_pairs(settings.num_globals))
     if settings.weights == "quality":
         return weight_by_quality
     if not settings.selection.by_loss:

@@ -3,26 +3,24 @@
 KEY.quality.npy: float32 [r c], the pairs of every round in the order of `pairs.order.pair_index`.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import torch
-from jaxtyping import Float32, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
 from viewkit.pipelines.encoders.encoder import Encoder
-from viewkit.pipelines.encoders.names import encoder_reads
+from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder, refuse_unused_folder
 from viewkit.pipelines.encoders.stored_views import (
-    GENVIEW,
     IMAGES,
-    PAIRS,
     RowViews,
-    encode_rows,
     generated_input,
-    has_generated,
+    genview_of,
     read_views,
     stored_recipes,
 )
@@ -30,20 +28,24 @@ from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
 from viewkit.pipelines.engine.rejects import reject
 from viewkit.pipelines.foreground.artifact import Foreground
+from viewkit.pipelines.foreground.rating import rate_views
+from viewkit.pipelines.foreground.stage import ViewsForegroundStage
+from viewkit.pipelines.pairs.column import PAIRS
 from viewkit.pipelines.quality.config import QualityConfig
-from viewkit.pipelines.quality.pair_quality import pair_quality, soft_masks, split_features
 from viewkit.shards.codecs import encode_npy
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ConfigError
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.sources import ColumnSources, Sources
 
-FOREGROUND = "foreground_views"
+QUALITY = "quality"
+NAME = re.compile(r"quality(_[A-Za-z0-9_-]{1,80})?")
 ROWS_AT_ONCE = 16
 
 
 class QualityStage(MapStage[QualityConfig]):
     """Needs the artifact that `ViewsForegroundStage` writes with ``config.foreground()``. weights, encoder_weights: as
-    there.
+    there. pairs: the column of the pairs to rate. column: the one to write.
 
     Memory: the images of `ROWS_AT_ONCE` rows and `views_per_pass` views with their maps.
     Rejects: ``no_pairs``, ``no_generated_view``, ``undecodable``, ``non_finite``.
@@ -55,34 +57,52 @@ class QualityStage(MapStage[QualityConfig]):
         "quality.npy": "float32 [r c]: GenView's q of the c = v (v - 1) / 2 pairs of every round, in the order of "
         "`pairs`; -2 ... 2",
     }
-    writes = "quality"
 
-    def __init__(self, weights: Path | None = None, encoder_weights: Path | None = None) -> None:
+    def __init__(
+        self,
+        weights: Path | None = None,
+        encoder_weights: Path | None = None,
+        pairs: str = PAIRS,
+        column: str = QUALITY,
+    ) -> None:
+        if not NAME.fullmatch(column):
+            raise ConfigError(f"quality: column is '{column}'; call it {QUALITY} or {QUALITY}_NAME")
         self.weights, self.encoder_weights = weights, encoder_weights
+        self.pairs, self.column = pairs, column
+        self.foreground = ViewsForegroundStage(pairs=pairs).writes
+
+    @property
+    def writes(self) -> str:
+        return self.column
+
+    def on_device(self, config: QualityConfig, device: str) -> QualityConfig:
+        return replace(config, precision=resolve_precision(config.precision, device, config.encoder))
 
     def reads(self, config: QualityConfig) -> tuple[str, ...]:
-        return (IMAGES, PAIRS, FOREGROUND, *encoder_reads(config.encoder))
+        return (IMAGES, self.pairs, self.foreground, *encoder_reads(config.encoder))
 
     def check(self, config: QualityConfig) -> None:
         refuse_unused_folder(config.encoder, self.weights)
 
     def inputs(self, config: QualityConfig, dataset: Dataset) -> Mapping[str, str]:
         files = encoder_inputs(config.encoder, self.weights, self.encoder_weights)
-        return {**super().inputs(config, dataset), **generated_input(dataset, self.name), **files}
+        return {**super().inputs(config, dataset), **generated_input(dataset, self.name, self.pairs), **files}
 
     def sources(self, config: QualityConfig, dataset: Dataset) -> Sources:
-        return ColumnSources(dataset, (IMAGES, PAIRS, GENVIEW) if has_generated(dataset) else (IMAGES, PAIRS))
+        genview = genview_of(dataset, self.pairs)
+        return ColumnSources(dataset, (IMAGES, self.pairs) if genview is None else (IMAGES, self.pairs, genview))
 
     def prepare(self, config: QualityConfig, run: Run) -> ShardFn:
         """`RefusedError` when the component was fitted with another encoder."""
-        foreground = Foreground.read(run.dataset.artifact(FOREGROUND), "viewkit quality")
+        foreground = Foreground.read(run.dataset.artifact(self.foreground), "viewkit quality")
+        genview = genview_of(run.dataset, self.pairs)
         encoder = open_encoder(
             config.encoder,
             run.dataset,
             weights=self.weights,
             encoder_weights=self.encoder_weights,
             device=run.device,
-            precision=config.precision,
+            precision=resolve_precision(config.precision, run.device, config.encoder),
             side_px=config.side_px,
         )
         foreground.check_encoder(encoder.fingerprint())
@@ -90,16 +110,17 @@ class QualityStage(MapStage[QualityConfig]):
 
         def rate(rows: Iterator[Row]) -> Iterator[Row | Reject]:
             for batch in batches(rows, ROWS_AT_ONCE):
-                yield from rate_rows([_read(row, run.device) for row in batch], encoder, direction)
+                yield from rate_rows([_read(row, self.pairs, genview, run.device) for row in batch], encoder, direction)
 
         return rate
 
 
-def _read(row: Row, device: str) -> RowViews | Reject:
-    pairs = row.joined[PAIRS]
+def _read(row: Row, column: str, genview: str | None, device: str) -> RowViews | Reject:
+    pairs = row.joined[column]
     if pairs is None:
-        return reject(row.key, "no_pairs", "column 'pairs' rejected this row")
-    return read_views(row.key, stored_recipes(row.key, pairs), row.fields, row.joined.get(GENVIEW), device)
+        return reject(row.key, "no_pairs", f"column '{column}' rejected this row")
+    generated = None if genview is None else row.joined.get(genview)
+    return read_views(row.key, stored_recipes(row.key, pairs), row.fields, generated, device)
 
 
 def rate_rows(
@@ -117,17 +138,3 @@ def rate_rows(
             yield Row(row.key, {"quality.npy": encode_npy(quality)})
         else:
             yield reject(row.key, "non_finite", "the encoder's map of a view of this image is not finite")
-
-
-def rate_views(
-    rows: Sequence[RowViews], encoder: Encoder, direction: Float64[Tensor, " k"]
-) -> list[Float32[np.ndarray, "r c"]]:
-    """q of every pair of every round of the rows; every view is encoded once, not once per pair."""
-    if not rows:
-        return []
-    parts = [split_features(maps, soft_masks(maps, direction)) for maps in encode_rows(encoder, rows)]
-    features = torch.cat(parts).split([row.index.size for row in rows])  # (r v) 2 k each
-    return [
-        pair_quality(own.unflatten(0, row.index.shape)).float().cpu().numpy()
-        for row, own in zip(rows, features, strict=True)
-    ]

@@ -3,9 +3,11 @@
 import numpy as np
 
 from viewkit.pipelines.pairs.column import ScoredPairs
+from viewkit.pipelines.pairs.filter import consistency_threshold_of, filter_facts
 from viewkit.pipelines.report.charts import Chart, Series, bar_chart, line_chart, step_chart
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.consistency import semantic_consistency
+from viewkit.shards.dataset import Dataset
 
 BINS = 20
 
@@ -75,3 +77,13 @@ def draw_scores(sample: ScoredPairs) -> list[Chart]:
             alt=f"Alignment Level of the pairs. {words} (level {levels[-1]}: no exit recognises the pair).",
         ),
     ]
+
+
+def filter_words(dataset: Dataset, sample: ScoredPairs) -> list[str]:
+    """What VS-2FI's filters do with the sample at the default share, and whether Alignment Level has depth."""
+    if dataset.column("pairs").identity.inputs.get("histograms") != dataset.input_digest(
+        "histograms", for_stage="report"
+    ):
+        return []
+    k_sc = consistency_threshold_of(dataset, "pairs", None, None)
+    return filter_facts(sample, "pairs", k_sc).lines()

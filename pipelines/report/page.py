@@ -39,6 +39,7 @@ class Content:
     num_rows_read: int
     num_exits: int
     score_charts: Sequence[Chart]
+    filter_lines: Sequence[str]
     generated: Sequence[GeneratedExample]
     fidelity: Findings | None
     level_charts: Sequence[Chart]

@@ -10,12 +10,12 @@ from PIL import Image
 
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.engine.seeds import smallest
-from viewkit.pipelines.pairs.column import read_pairs
+from viewkit.pipelines.pairs.column import has_scores, read_pairs
 from viewkit.pipelines.report.accuracy import accuracy_tables
 from viewkit.pipelines.report.config import ReportConfig
 from viewkit.pipelines.report.findings import AUDIT_PICTURES, Findings, read_findings
 from viewkit.pipelines.report.generated import count_levels, draw_levels, fidelity_table, show_generated
-from viewkit.pipelines.report.indicators import draw_histograms, draw_scores
+from viewkit.pipelines.report.indicators import draw_histograms, draw_scores, filter_words
 from viewkit.pipelines.report.inventory import OWN, Inventory, take_inventory
 from viewkit.pipelines.report.page import Content, render_page
 from viewkit.pipelines.report.pairs import make_galleries
@@ -64,7 +64,7 @@ class ReportStage(FitStage[ReportConfig]):
             if inventory.has(name):
                 dataset.check_inputs(name)  # else its keys may not be those of the images
         sample, galleries = None, []
-        if images and inventory.has("pairs"):
+        if images and inventory.has("pairs") and has_scores(dataset.column("pairs")):
             sample = read_pairs(dataset.column("pairs"), config.sample)
             galleries = make_galleries(sample, images, genview, count=config.pairs, side_px=config.view_px)
         run.progress.advance(1)
@@ -87,6 +87,7 @@ class ReportStage(FitStage[ReportConfig]):
             num_rows_read=len(sample.keys) if sample else 0,
             num_exits=sample.num_exits if sample else 0,
             score_charts=draw_scores(sample) if sample else [],
+            filter_lines=filter_words(dataset, sample) if sample and histograms else [],
             generated=generated,
             fidelity=fidelity_table(
                 {

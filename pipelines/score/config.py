@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from viewkit.pipelines.pairs.generated import Candidates
 from viewkit.shards.errors import ConfigError
 
 MAX_ROUNDS = 10_000
@@ -11,13 +12,17 @@ MAX_ROUNDS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig:
-    """Score candidate pairs of views of every image: Semantic Consistency and Alignment Level (VS-2FI, Alg. 1)."""
+    """Score candidate pairs of views of every image: Semantic Consistency and Alignment Level (VS-2FI, Alg. 1).
+
+    Every view follows one of the policy's specifications by chance, as in Alg. 1, so that half of the pairs follow one
+    twice; `viewkit draw` takes them in turn.
+    """
 
     rounds: Annotated[int, "rounds of candidate views; the trainer uses another one each epoch, in turn"] = 8
     num_views: Annotated[int, "candidate views per round (M); all M (M - 1) / 2 pairs are scored"] = 5
     gamma: Annotated[float, "alignment score an exit must exceed (eq. 5); chance is 1 / (negatives + 1)"] = 1 / 64
     candidates: Annotated[
-        Literal["original", "generated", "mixed"],
+        Candidates,
         "image that views are cropped from; mixed: original, generated, original, ... "
         "(all original where nothing was generated)",
     ] = "original"

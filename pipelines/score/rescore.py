@@ -4,7 +4,6 @@ For another gamma, or for histograms counted anew (other bins, N, priors or imag
 similarities are copied; the result is a column of its own, because a column has one identity.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
@@ -12,19 +11,17 @@ import numpy as np
 
 from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
-from viewkit.pipelines.pairs.column import SIMILARITIES, num_exits_of
+from viewkit.pipelines.pairs.column import SIMILARITIES, check_pairs_name, num_exits_of, require_scores
 from viewkit.pipelines.score.config import RescoreConfig
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.pipelines.vs2fi.scores import score_pairs
 from viewkit.shards.codecs import decode_npy, encode_npy
-from viewkit.shards.commands import writers
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
 
 ROWS_AT_ONCE = 256
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 
 
 class RescoreStage(MapStage[RescoreConfig]):
@@ -42,8 +39,7 @@ class RescoreStage(MapStage[RescoreConfig]):
     uses_torch: ClassVar[bool] = False
 
     def __init__(self, source: str = "pairs", column: str = "pairs_rescored") -> None:
-        if not NAME.fullmatch(column) or column in {*writers(), "runs", "report"}:
-            raise ConfigError(f"rescore: column is '{column}'; name a new one with letters, digits, '_' and '-'")
+        check_pairs_name(self.name, column)
         if source == column:
             raise ConfigError(f"rescore: source and column are both '{source}'; write to another column")
         self.source, self.column = source, column
@@ -62,6 +58,7 @@ class RescoreStage(MapStage[RescoreConfig]):
         """
         if not dataset.is_column(self.source):
             return super().inputs(config, dataset)  # says what is missing
+        require_scores(dataset.column(self.source))
         digests = {"similarities": dataset.column(self.source).digest, "precision": precision_of(dataset, self.source)}
         for name, wanted in dataset.column(self.source).identity.inputs.items():
             if name in ("histograms", *digests):

@@ -5,17 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32
 from torch import Tensor
 
 from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.pairs.candidates import RowSizes, sample_round
 from viewkit.pipelines.pairs.order import pair_similarities
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.views.policy import Policy
-from viewkit.pipelines.views.recipe import GENERATED, ORIGINAL
-from viewkit.pipelines.views.sample import sizes_px
+from viewkit.pipelines.views.recipe import SOURCE
 from viewkit.pipelines.vs2fi.artifact import Histograms
-from viewkit.pipelines.vs2fi.candidates import sample_candidates
 from viewkit.pipelines.vs2fi.embeddings import embed_candidates
 from viewkit.pipelines.vs2fi.scores import score_pairs
 
@@ -27,6 +26,12 @@ class RowImages:
     key: str
     original: Tensor
     generated: Tensor | None = None
+
+    @property
+    def sizes(self) -> RowSizes:
+        height, width = self.original.shape[:2]
+        other = None if self.generated is None else (self.generated.shape[0], self.generated.shape[1])
+        return RowSizes(self.key, (height, width), other)
 
 
 @dataclass(frozen=True)
@@ -51,36 +56,23 @@ class Scorer:
         self, batch: Sequence[RowImages], round: int
     ) -> tuple[Float32[np.ndarray, "n v p"], Float32[np.ndarray, "n c k"]]:
         """Recipes of one round, and the similarities of its pairs: the head's, then every exit's."""
-        originals = [row.original for row in batch]
-        generated = [row.original if row.generated is None else row.generated for row in batch]
-        source = self._sources(batch)
-        recipes = sample_candidates(
+        recipes = sample_round(
             self.policy,
-            [row.key for row in batch],
-            sizes_px(originals),
+            [row.sizes for row in batch],
             seed=self.config.seed,
             stage=self.stage,
             round=round,
             rounds=self.config.rounds,
             num_views=self.config.num_views,
-            source=source,
-            generated_sizes=sizes_px(generated),
+            candidates=self.config.candidates,
         )
+        source = recipes[..., SOURCE].astype(np.int64)
         row = np.arange(len(batch), dtype=np.int64)[:, None]
+        originals = [row.original for row in batch]
+        generated = [row.original if row.generated is None else row.generated for row in batch]
         images = originals if not source.any() else originals + generated
         top, exits = embed_candidates(
             self.estimator, images, recipes, row + len(batch) * source, self.policy.interpolation
         )
         similarities = torch.cat([pair_similarities(top.unsqueeze(2)), pair_similarities(exits)], dim=2)
         return recipes, similarities.cpu().numpy()
-
-    def _sources(self, batch: Sequence[RowImages]) -> Int64[np.ndarray, "n v"]:
-        """Which image each view is cropped from: by the config, and always the original where nothing was generated."""
-        views = np.arange(self.config.num_views)
-        wanted = {
-            "original": np.full_like(views, ORIGINAL),
-            "generated": np.full_like(views, GENERATED),
-            "mixed": np.where(views % 2 == 1, GENERATED, ORIGINAL),
-        }[self.config.candidates]
-        has_generated = np.array([row.generated is not None for row in batch])
-        return np.where(has_generated[:, None], wanted, ORIGINAL).astype(np.int64)

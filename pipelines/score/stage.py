@@ -15,20 +15,28 @@ from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
 from viewkit.pipelines.engine.rejects import decode_or_reject, reject
 from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.pairs.column import check_pairs_name
+from viewkit.pipelines.pairs.generated import check_genview, missing_note
+from viewkit.pipelines.pairs.same_policy import follows
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.scorer import RowImages, Scorer
 from viewkit.pipelines.views.policies import load_policy
+from viewkit.pipelines.views.policy import Policy
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.embeddings import ROWS_PER_BATCH, check_policy
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.shards.codecs import encode_npy
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
+from viewkit.shards.errors import RefusedError
 from viewkit.shards.row import Reject, Row
+from viewkit.shards.sources import ColumnSources, Sources
 
 
 class ScoreStage(MapStage[ScoreConfig]):
-    """Memory: the images of two batches (one is decoded while the other is scored) and one round of their views.
+    """column: the column to write. genview: the column of generated views.
+
+    Memory: the images of two batches (one is decoded while the other is scored) and one round of their views.
 
     Rejects: ``undecodable``, ``no_generated_view`` (only with candidates "generated"), ``non_finite``.
     """
@@ -41,15 +49,31 @@ class ScoreStage(MapStage[ScoreConfig]):
         "scores.npy": "float32 [r c s]: c = v (v - 1) / 2 pairs, (0,1), (0,2) ...; s = Semantic Consistency, "
         "Alignment Level, similarity at the top, similarities at exits 1 ... L",
     }
-    writes = "pairs"
+
+    def __init__(self, column: str = "pairs", genview: str = "genview") -> None:
+        check_pairs_name(self.name, column)
+        self.column, self.genview = column, check_genview(genview)
+
+    @property
+    def writes(self) -> str:
+        return self.column
 
     def reads(self, config: ScoreConfig) -> tuple[str, ...]:
-        generated = () if config.candidates == "original" else ("genview",)
+        generated = () if config.candidates == "original" else (self.genview,)
         return ("images", *generated, "estimator", "histograms")
 
     def inputs(self, config: ScoreConfig, dataset: Dataset) -> Mapping[str, str]:
-        policy = digest(load_policy(config.policy).to_dict())
-        return {**super().inputs(config, dataset), "policy": policy}
+        """Also what the policy says. `RefusedError` where the histograms' views were sampled by another policy."""
+        policy, found = load_policy(config.policy), super().inputs(config, dataset)
+        check_counted_policy(self.name, dataset, policy)
+        return {**found, "policy": digest(policy.to_dict())}
+
+    def sources(self, config: ScoreConfig, dataset: Dataset) -> Sources:
+        if config.candidates == "original":
+            return ColumnSources(dataset, ("images",))
+        rows, present = dataset.column("images").num_rows, dataset.column(self.genview).num_rows
+        notes = missing_note(self.name, rows, present, self.genview)
+        return ColumnSources(dataset, ("images", self.genview), notes)
 
     def prepare(self, config: ScoreConfig, run: Run) -> ShardFn:
         """`RefusedError` when estimator, histograms and policy do not match."""
@@ -60,10 +84,10 @@ class ScoreStage(MapStage[ScoreConfig]):
         check_policy(self.name, estimator, policy, config.side_px)
         check_histograms(self.name, estimator, artifact.digest, histograms)
         scorer = Scorer(estimator, histograms, policy.with_side(estimator.side_px), config, run.stage)
-        wants_generated = config.candidates != "original"
+        genview = None if config.candidates == "original" else self.genview
 
         def decode(rows: Sequence[Row]) -> list[RowImages | Reject]:
-            return [decode_row(row, wants_generated, config.candidates == "generated", run.device) for row in rows]
+            return [decode_row(row, genview, config.candidates == "generated", run.device) for row in rows]
 
         def score(rows: Iterator[Row]) -> Iterator[Row | Reject]:
             with ThreadPoolExecutor(1) as thread:
@@ -77,6 +101,18 @@ class ScoreStage(MapStage[ScoreConfig]):
                     yield from score_batch(scorer, pending.result())
 
         return score
+
+
+def check_counted_policy(stage: str, dataset: Dataset, policy: Policy) -> None:
+    """`RefusedError` unless the histograms' views were sampled as the candidates are: other crops have other
+    similarities."""
+    identity = dataset.artifact("histograms").identity
+    if not follows(identity, policy):
+        theirs = identity.config.get("policy", "another")
+        raise RefusedError(
+            f"{stage}: policy is '{policy.name}', and the histograms' views were sampled by '{theirs}'; rerun 'viewkit "
+            f"histograms --policy {policy.name}', or score by --policy {theirs}"
+        )
 
 
 def check_histograms(stage: str, estimator: Estimator, estimator_digest: str, histograms: Histograms) -> None:
@@ -98,11 +134,11 @@ def check_histograms(stage: str, estimator: Estimator, estimator_digest: str, hi
     histograms.check_counts(f"{stage}: histograms")
 
 
-def decode_row(row: Row, wants_generated: bool, needs_generated: bool, device: str) -> RowImages | Reject:
-    """The row's images on the device, or why it cannot be scored."""
-    generated = row.joined["genview"] if wants_generated else None
+def decode_row(row: Row, genview: str | None, needs_generated: bool, device: str) -> RowImages | Reject:
+    """The row's images on the device, or why it cannot be scored. genview: the column of its generated view."""
+    generated = None if genview is None else row.joined[genview]
     if needs_generated and generated is None:
-        return reject(row.key, "no_generated_view", "column 'genview' rejected this row")
+        return reject(row.key, "no_generated_view", f"column '{genview}' rejected this row")
     images = []
     for fields in [row.fields] if generated is None else [row.fields, generated]:
         image = decode_or_reject(row.key, fields)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from viewkit.pipelines.distributed import gather
+from viewkit.pipelines.distributed import gather, mean_over_processes
 from viewkit.pipelines.losses.row_weights import weighted_mean
 from viewkit.pipelines.models.backbone import Backbone, Encoded
 from viewkit.pipelines.training.optimisers import parameter_groups
@@ -43,12 +43,16 @@ class Framework(nn.Module, ABC):
     """A self-supervised method: its networks, its loss, and what it does after a step. It knows nothing of selection.
 
     All state that a resumed run needs is parameters, buffers and `step`, the number of finished steps.
+    joins_sides: with m views a side, those of a side make one pass (`join_views`), so batch norms see them together.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.step = 0
         self.merge: Merge | None = None
+        self.joins_sides = False
+        self.margin_of: MarginOf | None = None
+        self.margin: Tensor | None = None
         self.compare: "Compare" = average_losses
         self.watched: Tensor | None = None
         self.features: Tensor | None = None
@@ -56,7 +60,12 @@ class Framework(nn.Module, ABC):
     @property
     @abstractmethod
     def encoder(self) -> Backbone:
-        """What is trained for: the backbone that is kept."""
+        """The backbone that learns."""
+
+    @property
+    def kept(self) -> Backbone:
+        """The backbone that is probed and saved: the one that learns, where the method does not keep its teacher."""
+        return self.encoder
 
     def roles(self, num_views: int) -> tuple[Sequence[int], Sequence[int]]:
         """Which views of a row pass through the learning network, and which through the target network."""
@@ -96,11 +105,21 @@ class Framework(nn.Module, ABC):
         targets: what `encode_target` gives of the views that have that role, where it is known already.
         """
         learning, aims = self.roles(len(views))
-        encoded = [self.encode(view) if j in learning else None for j, view in enumerate(views)]
+        encoded = self._encode_all(self.encode, views, learning)
         if targets is None:
             with torch.no_grad():
-                targets = [self.encode_target(view) if j in aims else None for j, view in enumerate(views)]
+                targets = self._encode_all(self.encode_target, views, aims)
         return self.loss_of_encoded(encoded, targets, weights)
+
+    def _encode_all(
+        self, encode: Callable[[Tensor], Encoded | None], views: Sequence[Tensor], roles: Sequence[int]
+    ) -> list[Encoded | None]:
+        """The views of the roles through one backbone, view by view or side by side."""
+        found: list[Encoded | None] = []
+        for side in sides_of(range(len(views))) if self.joins_sides else [[j] for j in range(len(views))]:
+            passed = encode(join_views([views[j] for j in side])) if side[0] in roles else None
+            found += [None] * len(side) if passed is None else _split_all(passed, len(side))
+        return found
 
     def loss_of_encoded(
         self,
@@ -109,14 +128,36 @@ class Framework(nn.Module, ABC):
         weights: Float[Tensor, " n"] | None = None,
     ) -> Float[Tensor, ""]:
         """The loss when the backbones have run already."""
-        outputs = [self.project(own, target) for own, target in zip(encoded, targets, strict=True)]
+        outputs = self._project_all(encoded, targets)
         self.watch(outputs, encoded)
-        return self.loss_of(outputs if self.merge is None else self.merge(outputs), weights)
+        compared = outputs if self.merge is None else self.merge(outputs)
+        self.watch_margin(compared)
+        return self.loss_of(compared, weights)
+
+    def _project_all(self, encoded: Sequence[Encoded | None], targets: Sequence[Encoded | None]) -> list[Outputs]:
+        """The heads on every view, or on all views of a side together."""
+        if not self.joins_sides:
+            return [self.project(own, target) for own, target in zip(encoded, targets, strict=True)]
+        found: list[Outputs] = []
+        for own, target in zip(sides_of(encoded), sides_of(targets), strict=True):
+            joined = self.project(_join_all(own), _join_all(target))
+            each = [
+                split_views(values, len(own)) if values is not None else [None] * len(own)
+                for values in (joined.z, joined.query, joined.key)
+            ]
+            found += [Outputs(z=z, query=query, key=key) for z, query, key in zip(*each, strict=True)]
+        return found
 
     def watch(self, outputs: Iterable[Outputs], encoded: Iterable[Encoded | None]) -> None:
         """Keep what monitoring reads: the first view's projection and features."""
         self.watched = next((each.z.detach() for each in outputs if each.z is not None), None)
         self.features = next((each[0].detach() for each in encoded if each is not None), None)
+
+    def watch_margin(self, compared: Sequence[Outputs]) -> None:
+        """Keep s+ - s- of the first side's first queries and the second side's first keys, where the loss has it."""
+        query, key = compared[0].query, compared[len(compared) // 2].key
+        if self.margin_of is not None and query is not None and key is not None:
+            self.margin = self.margin_of(query.detach(), key.detach(), self.negatives())
 
     def negatives(self) -> Float[Tensor, "m d"] | None:
         """Keys of earlier steps that are the negatives of every row (a queue's); None: the batch's other rows are."""
@@ -134,7 +175,9 @@ class Framework(nn.Module, ABC):
 
     def numbers(self) -> dict[str, float]:
         """More numbers about the last loss, for metrics.jsonl."""
-        return {}
+        if self.margin is None:
+            return {}
+        return {"margin": float(mean_over_processes(self.margin))}
 
     @torch.no_grad()
     def spread(self) -> float:
@@ -148,6 +191,34 @@ class Framework(nn.Module, ABC):
         return float(z.std(dim=0, correction=0).mean() * z.shape[1] ** 0.5)
 
 
+def sides_of(views: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The m views of the first side, and those of the second."""
+    half = len(views) // 2
+    return views[:half], views[half:]
+
+
+def join_views(views: Sequence[Float[Tensor, "n *shape"]]) -> Float[Tensor, "n_m *shape"]:
+    """m views of every row as one batch, those of a row side by side: the released order (Jeon et al. 2026), by which
+    parts of a batch (MoCo's split norms) hold all views of their rows."""
+    return torch.stack(list(views), dim=1).flatten(0, 1) if len(views) > 1 else views[0]
+
+
+def split_views(joined: Float[Tensor, "n_m *shape"], m: int) -> list[Float[Tensor, "n *shape"]]:
+    """`join_views` undone."""
+    return list(joined.unflatten(0, (-1, m)).unbind(dim=1))
+
+
+def _join_all(encoded: Sequence[Encoded | None]) -> Encoded | None:
+    known = [each for each in encoded if each is not None]
+    return tuple(join_views(pieces) for pieces in zip(*known, strict=True)) if known else None
+
+
+def _split_all(encoded: Encoded, m: int) -> list[Encoded | None]:
+    return list(zip(*(split_views(each, m) for each in encoded), strict=True))
+
+
+MarginOf = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""Queries, keys and, where there are some, earlier keys, to s+ - s- (`losses.margin`)."""
 Compare = Callable[[Framework, Sequence[Outputs]], Float[Tensor, " n"]]
 """Loss of every row from its 2 m views, m of each side: the first half of the outputs against the second."""
 

@@ -48,7 +48,7 @@ class KnnProbe:
             return {}
         framework.eval()
         policy = self.policy
-        encoder = FeatureExtractor(framework.encoder, policy.side_px, policy.mean, policy.std, self.device)
+        encoder = FeatureExtractor(framework.kept, policy.side_px, policy.mean, policy.std, self.device)
         found = labelled_features(encoder, self.images, self.reader)
         if found is None:
             return {}

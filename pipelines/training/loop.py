@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from viewkit.pipelines.distributed import barrier, gather, is_main, mean_over_processes, world_size
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.models.checkpoint import load_training, save_training
+from viewkit.pipelines.models.dropping import seed_drops
 from viewkit.pipelines.pairs.source import ViewBatch
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.monitoring import Alarms, MetricsLog, Monitoring, TensorBoard, feature_std, rank_me
@@ -78,6 +79,7 @@ def train(
     while framework.step < schedule.steps:
         window = Window(framework.step)
         for batch in islice(batches, monitoring.next_line(framework.step, schedule.steps) - framework.step):
+            seed_drops(framework, schedule.seed, framework.step)
             chosen = batch if selector is None else selector(framework, batch, stepper)
             window.add(train_step(framework, optimiser, chosen, schedule, stepper), chosen)
             run.progress.advance(1, **{name: last[name] for name in ("loss", "lr") if name in last})
@@ -136,6 +138,7 @@ def time_steps(
     stepper = Stepper.make(device, schedule.precision, schedule.micro_batch)
     started = time.perf_counter()
     for step, batch in enumerate(_batches(source, 0, count + 1)):
+        seed_drops(framework, schedule.seed, step)
         chosen = batch if selector is None else selector(framework, batch, stepper)
         float(train_step(framework, optimiser, chosen, schedule, stepper))  # waits for the device
         started = time.perf_counter() if step == 0 else started

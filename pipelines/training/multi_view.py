@@ -5,6 +5,7 @@ With two views, m = 1, `loss_avg` and `fea_avg` are the same.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from viewkit.pipelines.training.choices import Defaults, Option, option_names, own_values
@@ -43,10 +44,19 @@ def _average_features(framework: "Framework") -> None:
     framework.merge = merge_sides
 
 
-def _compare_distributions(framework: "Framework", *, dsf_shrink: float, dsf_exact: bool) -> None:
+def _compare_distributions(
+    framework: "Framework", *, dsf_shrink: float, dsf_exact: bool, dsf_tau: float, dsf_plain_kappa: bool
+) -> None:
+    from viewkit.pipelines.losses.margin import dsf_margin
     from viewkit.pipelines.training.sides import CompareDistributions, merge_sides
 
-    framework.merge, framework.compare = merge_sides, CompareDistributions(dsf_shrink, dsf_exact)
+    framework.merge = merge_sides
+    framework.margin_of = partial(
+        dsf_margin, tau=dsf_tau, shrink=dsf_shrink, exact=dsf_exact, plain_kappa=dsf_plain_kappa
+    )
+    framework.compare = CompareDistributions(
+        shrink=dsf_shrink, exact=dsf_exact, tau=dsf_tau, plain_kappa=dsf_plain_kappa
+    )
 
 
 def _dsf_misfit(own: Mapping[str, Any]) -> str | None:
@@ -64,8 +74,10 @@ MULTI_VIEW: dict[str, MultiView] = {
         needs=("momentum_keys",),
         options={
             Option(
-                "dsf_shrink", float, "factor of the mean length before the concentration is estimated", 0.01, 0.999
+                "dsf_shrink", float, "factor of the mean length before the concentration is estimated; 1: off", 0.01, 1
             ): 0.95,
+            Option("dsf_plain_kappa", bool, "do not divide the concentration by the width of the outputs"): False,
+            Option("dsf_tau", float, "temperature that the divergence is divided by", positive=True): 1.0,
             Option("dsf_exact", bool, "A_p of the concentration in the divergence, instead of the mean length"): False,
         },
         misfit=_dsf_misfit,

@@ -33,7 +33,10 @@ class TrainingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(TrainingOptions):
-    """What a training is run with: every value known. lr: at 256 images a batch. steps: None for whole epochs."""
+    """What a training is run with: every value known. lr: at 256 images a batch. steps: None for whole epochs.
+
+    fit_warmup, fit_momentum: that option was not given, so it is made to fit a short training (`schedules`).
+    """
 
     arch: str
     init: Init
@@ -47,6 +50,8 @@ class TrainingSettings(TrainingOptions):
     lr: float
     weight_decay: float
     seed: int
+    fit_warmup: bool = False
+    fit_momentum: bool = False
 
     @property
     def peak_lr(self) -> float:
@@ -56,7 +61,11 @@ class TrainingSettings(TrainingOptions):
     def check(self) -> None:
         """`ConfigError` for a value outside its range."""
         check_duration(
-            epochs=self.epochs, steps=self.steps, warmup_epochs=self.warmup_epochs, batch_size=self.batch_size
+            epochs=self.epochs,
+            steps=self.steps,
+            warmup_epochs=self.warmup_epochs,
+            batch_size=self.batch_size,
+            fit_warmup=self.fit_warmup,
         )
         check_within(1, 65_536, side_px=self.side_px, num_heads=self.num_heads)
         check_above_zero(lr=self.lr)

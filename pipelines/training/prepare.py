@@ -16,7 +16,7 @@ from viewkit.pipelines.training.loop import BatchSelector, time_steps
 from viewkit.pipelines.training.monitoring import Monitoring
 from viewkit.pipelines.training.optimisers import create_optimiser, decay_all
 from viewkit.pipelines.training.options import OptimiserName, TrainingSettings
-from viewkit.pipelines.training.schedules import Schedule, count_steps
+from viewkit.pipelines.training.schedules import LrSchedule, Schedule, count_steps
 from viewkit.pipelines.training.step import check_micro_batch, compile_backbones
 
 AnyFramework = TypeVar("AnyFramework", bound=Framework)
@@ -24,12 +24,14 @@ AnyFramework = TypeVar("AnyFramework", bound=Framework)
 
 @dataclass(frozen=True, kw_only=True)
 class Optimisation:
-    """The optimiser and how it decays weights; see `parameter_groups` and `Schedule`."""
+    """The optimiser, how it decays weights, and how its rate falls; see `parameter_groups` and `Schedule`."""
 
     optimiser: OptimiserName
     weight_decay: float
     weight_decay_end: float | None = None
     decay_all: bool = False
+    lr_end: float = 0.0
+    lr_schedule: LrSchedule = "cosine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +107,16 @@ def schedule_of(settings: TrainingSettings, optimisation: Optimisation, steps_pe
         steps=settings.steps,
         warmup_epochs=settings.warmup_epochs,
         steps_per_epoch=steps_per_epoch,
+        fit_warmup=settings.fit_warmup,
     )
     decay, end = optimisation.weight_decay, optimisation.weight_decay_end
     return Schedule(
         steps=steps,
         warmup_steps=warmup_steps,
         peak_lr=settings.peak_lr,
+        lr_end=optimisation.lr_end,
+        lr_schedule=optimisation.lr_schedule,
+        seed=settings.seed,
         weight_decay=None if end is None else (decay, end),
         precision=settings.precision,
         micro_batch=settings.micro_batch,

@@ -31,17 +31,27 @@ class CompareDistributions:
     """DSF: InfoNCE of the divergence between the two sides' distributions (Jeon et al. 2026, eq. 9-12).
 
     Every direction that has a query and a key is added: both in MoCo v3, whose negatives are the batch's other keys,
-    the first side's queries alone in MoCo v1 and v2, whose negatives are the queue. No temperature, no factor 2 tau.
-    shrink, exact: as in `dsf_info_nce`.
+    the first side's queries alone in MoCo v1 and v2, whose negatives are the queue. No factor 2 tau.
+    shrink, exact, tau, plain_kappa: as in `dsf_info_nce`.
     """
 
     shrink: float = 0.95
     exact: bool = False
+    tau: float = 1.0
+    plain_kappa: bool = False
 
     def __call__(self, framework: Framework, outputs: Sequence[Outputs]) -> Float[Tensor, " n"]:
         one, other = outputs
         losses = [
-            dsf_info_nce(query, key, queue=framework.negatives(), shrink=self.shrink, exact=self.exact)
+            dsf_info_nce(
+                query,
+                key,
+                queue=framework.negatives(),
+                shrink=self.shrink,
+                exact=self.exact,
+                tau=self.tau,
+                plain_kappa=self.plain_kappa,
+            )
             for query, key in ((one.query, other.key), (other.query, one.key))
             if query is not None and key is not None
         ]

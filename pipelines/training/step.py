@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from viewkit.pipelines.distributed import average_gradients
 from viewkit.pipelines.models.backbone import Encoded
 from viewkit.pipelines.models.compiling import compile_privately
+from viewkit.pipelines.models.dropping import drop_paths
 from viewkit.pipelines.training.framework import Framework
 from viewkit.shards.errors import ConfigError
 
@@ -124,13 +125,19 @@ def _joined(parts: Sequence[Encoded | None]) -> Encoded | None:
 
 
 def check_micro_batch(backbone: nn.Module, micro_batch: int | None, batch_size: int) -> None:
-    """`ConfigError` where accumulation would not be exact: a backbone whose batch norms see the micro-batch only."""
+    """`ConfigError` where accumulation would not be exact: a backbone whose batch norms see the micro-batch only, or
+    that drops other paths in its second pass."""
     if micro_batch is None or micro_batch >= batch_size:
         return
     if any(isinstance(module, _BatchNorm) for module in backbone.modules()):
         raise ConfigError(
             f"micro_batch is {micro_batch} and the backbone has batch norms, whose statistics would be those of "
             f"{micro_batch} rows; leave the option out, or use a ViT"
+        )
+    if drop_paths(backbone):
+        raise ConfigError(
+            f"micro_batch is {micro_batch} and the backbone drops paths at random, others in each of the two passes; "
+            "leave the option out, or set --drop-path 0"
         )
 
 

@@ -23,6 +23,8 @@ DSF_CIFAR_STD = (0.2023, 0.1994, 0.2010)
 
 # He et al. 2020: grey comes before the jitter, which is always on; no blur.
 MOCO_V1 = ViewSpec(p_jitter=1.0, saturation=0.4, hue=0.4, grey_first=True)
+# JointCrop's table 1 has joint blur with MoCo v1: with MoCo v2's blur here, which the paper does not say.
+MOCO_V1_BLUR = replace(MOCO_V1, p_blur=0.5)
 # Chen et al. 2020b, and Chen & He 2021 (SimSiam) with the same numbers.
 MOCO_V2 = ViewSpec(saturation=0.4, p_blur=0.5)
 # Grill et al. 2020, appendix B: the asymmetric pair that MoCo v3, VICReg and GenView took over.
@@ -39,6 +41,9 @@ SWAV_LARGE = replace(SIMCLR, area=(0.14, 1.0))
 SWAV_SMALL = replace(SIMCLR, area=(0.05, 0.14), side_px=96)
 DINO_1, DINO_2 = (replace(spec, area=(0.4, 1.0)) for spec in (BYOL_1, BYOL_2))
 DINO_SMALL = replace(BYOL_1, area=(0.05, 0.4), p_blur=0.5, side_px=96)
+# DINO's released settings for ResNet-50 cut at 0.14, as SwAV does.
+DINO_RESNET_1, DINO_RESNET_2 = (replace(spec, area=(0.14, 1.0)) for spec in (BYOL_1, BYOL_2))
+DINO_RESNET_SMALL = replace(DINO_SMALL, area=(0.05, 0.14))
 # Small images: JointCrop's baselines on STL-10 and Tiny-ImageNet have no blur (sec. 4.2).
 SMALL = ViewSpec(saturation=0.4)
 # GenView's on CIFAR and Tiny-ImageNet do (appendix A): crops from 0.2, colour distortion of strength 0.4 with
@@ -51,6 +56,7 @@ JOINT_CROP = (JointSpec(parameter="area", beta=0.0),)
 
 _ALL = (
     Policy(name="moco_v1", views=(MOCO_V1, MOCO_V1)),
+    Policy(name="moco_v1_blur", views=(MOCO_V1_BLUR, MOCO_V1_BLUR)),
     Policy(name="moco_v2", views=(MOCO_V2, MOCO_V2)),
     Policy(name="moco_v3", views=(MOCO_V3_1, MOCO_V3_2)),
     Policy(name="moco_v3_vit", views=(BYOL_1, BYOL_2)),
@@ -62,6 +68,20 @@ _ALL = (
     Policy(name="vicreg", views=(BYOL_1, BYOL_2), interpolation="bicubic"),
     Policy(name="swav", views=(SWAV_LARGE,) * 2 + (SWAV_SMALL,) * 6, num_views=8),
     Policy(name="dino", views=(DINO_1, DINO_2) + (DINO_SMALL,) * 8, num_views=10, interpolation="bicubic"),
+    Policy(
+        name="dino_resnet",
+        views=(DINO_RESNET_1, DINO_RESNET_2) + (DINO_RESNET_SMALL,) * 8,
+        num_views=10,
+        interpolation="bicubic",
+    ),
+    # Zhang et al. 2025, appendix D: 2 x 160 + 4 x 96 px, with the areas of `dino`.
+    Policy(
+        name="dino_160_96",
+        views=(DINO_1, DINO_2) + (DINO_SMALL,) * 4,
+        side_px=160,
+        num_views=6,
+        interpolation="bicubic",
+    ),
     # GenView: MoCo v3's views with CLIP's normalisation, because its quality encoder sees the same tensors. The
     # released code computes the blur and throws it away; here it is applied.
     Policy(name="genview_resnet", views=(MOCO_V3_1, MOCO_V3_2), mean=CLIP_MEAN, std=CLIP_STD),

@@ -10,7 +10,7 @@ from jaxtyping import Float64, Int64
 from safetensors.numpy import load_file, save
 
 from viewkit.pipelines.vs2fi.alignment import log_sum_edges
-from viewkit.pipelines.vs2fi.consistency import consistency_curve
+from viewkit.pipelines.vs2fi.consistency import Curve, consistency_curve, isotonic_curve
 from viewkit.pipelines.vs2fi.histogram import CELLS, bin_cells, bin_edges, centres, pooled_range
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.shards.artifact import Artifact
@@ -31,7 +31,8 @@ class Histograms:
     soft_mean_cells: per exit, the soft mean over N negatives (`alignment.soft_mean`), one value an anchor and group.
     bins: bins of each histogram. negatives: N. tau: temperature of the sums, the estimator's.
     prior_positive: p(pos) of eq. 2. estimator: digest of the estimator artifact. precision: of its forward
-    pass. policy, num_views: how the views were sampled. num_images: images that were counted.
+    pass. policy, num_views: how the views were sampled. num_images: images that were counted. curve: how Semantic
+    Consistency is read off the counts.
     """
 
     positive_cells: Int64[np.ndarray, " cells"]
@@ -46,6 +47,7 @@ class Histograms:
     num_views: int
     num_images: int
     precision: str = "fp32"
+    curve: Curve = "bins"
 
     @property
     def num_exits(self) -> int:
@@ -71,7 +73,8 @@ class Histograms:
     @cached_property
     def consistency_curve(self) -> tuple[Float64[np.ndarray, " k"], Float64[np.ndarray, " k"]]:
         """Knots (similarity, p(pos | S)), eq. 2."""
-        return consistency_curve(self.positive, self.negative, self.similarity_edges, self.prior_positive)
+        curve = isotonic_curve if self.curve == "isotonic" else consistency_curve
+        return curve(self.positive, self.negative, self.similarity_edges, self.prior_positive)
 
     @cached_property
     def _log_sum_spans(self) -> list[tuple[int, int]]:
@@ -137,7 +140,7 @@ class Histograms:
     @classmethod
     def load(cls, artifact: Artifact) -> "Histograms":
         """Histograms of a complete artifact. `DataError` when a fact is missing or they lie on another grid."""
-        facts = decode_json(read_file(artifact.path(FACTS)))
+        facts = {"curve": "bins", **decode_json(read_file(artifact.path(FACTS)))}  # older files have the paper's
         arrays = load_file(artifact.path(COUNTS))
         if any(array.shape[-1] != CELLS for array in arrays.values()):
             raise DataError(

@@ -46,11 +46,12 @@ def embed_candidates(
 
 
 def check_policy(stage: str, estimator: Estimator, policy: Policy, side_px: int | None) -> None:
-    """`RefusedError` unless the views to be scored look like those the estimator was trained with.
+    """`RefusedError` unless the views to be scored have the side of those the estimator was trained with.
 
-    side_px: the side asked for, None for the estimator's own. Blur scales along, so a policy fits every side.
+    side_px: the side asked for, None for the estimator's own. Blur scales along, so a policy fits every side. Its mean
+    and std do not matter: `embed_candidates` gives the estimator views that are normalised with its own.
     """
-    ours = {"side_px": estimator.side_px, "mean": estimator.mean, "std": estimator.std}
-    theirs = {"side_px": side_px or estimator.side_px, "mean": policy.mean, "std": policy.std}
+    ours = {"side_px": estimator.side_px}
+    theirs = {"side_px": side_px or estimator.side_px}
     remedy = "use the policy and side it was trained with, or train it again"
     require_same(stage, "the estimator", ours, f"policy '{policy.name}'", theirs, remedy)

@@ -1,6 +1,7 @@
 """A momentum encoder and a queue of its keys (MoCo, He et al. 2020)."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from viewkit.pipelines.distributed import first_row, gather
 from viewkit.pipelines.engine.seeds import stream
 from viewkit.pipelines.losses.info_nce import queue_info_nce
+from viewkit.pipelines.losses.margin import cosine_margin
 from viewkit.pipelines.models.backbone import Backbone, Encoded
 from viewkit.pipelines.models.momentum import momentum_copy, move_towards
 from viewkit.pipelines.models.norms import split_norms
@@ -46,6 +48,7 @@ class MoCo(Framework):
         self.queue = Queue(queue_length, dim, seed)
         self.tau, self.momentum, self.symmetric, self.decoupled = tau, momentum, symmetric, decoupled
         self.seed, self.bn_splits = seed, bn_splits
+        self.margin_of = partial(cosine_margin, tau=tau)
         self.fresh_keys: list[Tensor] = []
 
     @property

@@ -38,7 +38,8 @@ class DINO(Framework):
     """The student predicts, from any view, what the teacher (its momentum copy) says of the first `num_globals` views.
 
     `z` of the outputs is the head's bottleneck, `query` the student's logits, `key` the teacher's. Teacher logits are
-    centred by their running mean over all processes. The last layer is frozen in the first `last_freeze_steps`.
+    centred by their running mean over all processes. The last layer is frozen in the first `last_freeze_steps`;
+    norm_last: the lengths of its prototypes are held at 1. The teacher is what is kept, as in the released code.
     clip: largest norm of each weight's gradient, 0 for no bound.
     steps: of the whole training, over which the momentum rises to 1.
     """
@@ -58,6 +59,7 @@ class DINO(Framework):
         teacher_warmup_steps: int,
         centre_momentum: float,
         last_freeze_steps: int,
+        norm_last: bool,
         clip: float,
         num_globals: int,
         momentum: float,
@@ -67,7 +69,7 @@ class DINO(Framework):
         super().__init__()
         self.backbone = backbone
         with seeded_weights(seed + 1):
-            self.head = DINOHead(backbone.num_features, hidden, bottleneck, dim)
+            self.head = DINOHead(backbone.num_features, hidden, bottleneck, dim, norm_last=norm_last)
         self.momentum_backbone = momentum_copy(self.backbone)
         self.momentum_head = momentum_copy(self.head)
         self.register_buffer("centre", torch.zeros(dim))
@@ -79,6 +81,10 @@ class DINO(Framework):
     @property
     def encoder(self) -> Backbone:
         return self.backbone
+
+    @property
+    def kept(self) -> Backbone:
+        return self.momentum_backbone
 
     def roles(self, num_views: int) -> tuple[Sequence[int], Sequence[int]]:
         """Every view to the student, the large ones to the teacher."""
@@ -129,7 +135,8 @@ class DINO(Framework):
             if parameter.grad is not None:
                 torch.nn.utils.clip_grad_norm_(parameter, self.clip)
         if self.step < self.freeze_steps:
-            self.head.last.weight.grad = None
+            for weight in self.head.last.parameters():
+                weight.grad = None
 
     def after_step(self) -> None:
         """Moves the teacher and the centre."""

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from viewkit.shards.errors import ConfigError
+from viewkit.pipelines.experiments.experiment import pretrain_options
 
 FOLDER = Path(__file__).parent
 
@@ -44,7 +44,7 @@ def _read(path: Path) -> Preset:
 
 
 def preset_options(name: str) -> dict[str, Any]:
-    """The options of a preset; `ConfigError` lists the names when there is none of this one."""
+    """The options of a preset, or of a run of an experiment (``EXPERIMENT/RUN``)."""
     if name not in presets():
-        raise ConfigError(f"viewkit pretrain: --preset is '{name}'; choose one of {', '.join(presets())}")
+        return pretrain_options(name)
     return dict(presets()[name].options)

@@ -115,5 +115,8 @@ def test_a_loss_that_is_not_finite_stops_it_and_says_which_rates_to_lower():
 
 def test_rates_of_the_config_replace_those_of_the_kind():
     assert tune_settings("resnet", EvaluateConfig()) == PUBLISHED["resnet"]
+    tuned = tune_settings("resnet", EvaluateConfig(tune_optimiser="adamw", tune_lr=7.5e-6, tune_weight_decay=0.04))
+    assert (tuned.optimiser, tuned.lr, tuned.weight_decay) == ("adamw", 7.5e-6, 0.04)
+    assert tune_settings("resnet", EvaluateConfig(tune_optimiser="adamw")).weight_decay == 0.05, "HVS, table 11"
     own = tune_settings("vit", EvaluateConfig(tune_lr=0.1, tune_head_lr=0.2))
     assert (own.lr, own.head_lr, own.optimiser) == (0.1, 0.2, "adamw")

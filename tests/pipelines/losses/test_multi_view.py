@@ -5,11 +5,13 @@ import torch.nn.functional as F
 from viewkit.pipelines.frameworks.table import create_framework
 from viewkit.pipelines.losses.info_nce import queue_info_nce, symmetric_info_nce
 from viewkit.pipelines.losses.multi_view import dsf_info_nce, mean_of_views
+from viewkit.pipelines.losses.von_mises_fisher import divergences, estimate_vmf
 from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
-from viewkit.pipelines.training.framework import Outputs
+from viewkit.pipelines.training.framework import Outputs, join_views, split_views
 from viewkit.pipelines.training.multi_view import MULTI_VIEW
 from viewkit.pipelines.training.sides import merge_sides
+from viewkit.pipelines.training.step import Stepper
 
 
 def framework(name, method="loss_avg", views_per_side=2, **options):
@@ -123,3 +125,89 @@ def test_a_role_that_no_view_has_stays_out():
         [Outputs(None, q, None), Outputs(None, q, None), Outputs(None, None, q), Outputs(None, None, q)]
     )
     assert one.key is None and other.query is None and torch.equal(one.query, q) and torch.equal(other.key, q)
+
+
+@pytest.mark.parametrize("name", ["moco_v1", "moco_v3", "simsiam", "simclr", "byol"])
+@pytest.mark.parametrize("method", ["loss_avg", "fea_avg"])
+def test_a_sides_views_make_one_pass_in_which_batch_norms_see_them_all(name, method):
+    network, given = framework(name, method, views_per_side=3), views(6)
+    sides = [torch.stack(given[:3], dim=1).flatten(0, 1), torch.stack(given[3:], dim=1).flatten(0, 1)]  # (n m)
+    learning, targets = network.roles(2)
+    with torch.no_grad():
+        whole = [
+            network.project(
+                network.encode(side) if j in learning else None, network.encode_target(side) if j in targets else None
+            )
+            for j, side in enumerate(sides)
+        ]
+        parts = [
+            Outputs(*(None if x is None else x.reshape(5, 3, -1)[:, j] for x in (o.z, o.query, o.key)))
+            for o in whole
+            for j in range(3)
+        ]
+        expected = network.loss_of(parts if network.merge is None else network.merge(parts), None)
+        apart = network.loss(given)
+        network.joins_sides = True
+        torch.testing.assert_close(network.loss(given), expected)
+    assert not torch.isclose(apart, expected, rtol=1e-4)
+
+
+def test_one_pass_a_side_is_one_call_of_each_backbone():
+    network, calls = framework("moco_v3", "dsf", views_per_side=4), []
+    network.joins_sides = True
+    network.backbone.register_forward_hook(lambda module, args, out: calls.append(("own", len(out))))
+    network.momentum_backbone.register_forward_hook(lambda module, args, out: calls.append(("key", len(out))))
+    network.loss(views(8)).backward()
+    assert calls == [("own", 20), ("own", 20), ("key", 20), ("key", 20)]
+
+
+def test_the_views_of_a_row_are_neighbours_in_a_joined_batch():
+    given = views(3)
+    joined = join_views(given)
+    assert torch.equal(joined[6:9], torch.stack([view[2] for view in given]))
+    assert all(torch.equal(split, view) for split, view in zip(split_views(joined, 3), given, strict=True))
+
+
+def test_without_norms_one_pass_a_side_changes_nothing():
+    config = PretrainConfig(
+        framework="moco_v1", arch="vit_pico_patch8", side_px=16, batch_size=5, dim=16, queue_length=12,
+        views_per_side=2, multi_view="dsf",
+    )  # fmt: skip
+    network = create_framework(create_backbone(config.arch, 16, seed=1), resolve(config), steps=10).train()
+    MULTI_VIEW["dsf"].apply(network, **resolve(config).compared)
+    with torch.no_grad():
+        apart = network.loss(views(4))
+        network.joins_sides = True
+        torch.testing.assert_close(network.loss(views(4)), apart)
+
+
+def test_micro_batches_of_joined_sides_give_the_gradients_of_the_whole():
+    gradients = []
+    for micro_batch in (None, 2):
+        config = PretrainConfig(
+            framework="moco_v3", arch="vit_pico_patch8", side_px=16, batch_size=5, dim=16, hidden=32, views_per_side=2,
+            multi_view="dsf",
+        )  # fmt: skip
+        network = create_framework(create_backbone(config.arch, 16, seed=1), resolve(config), steps=10).train()
+        MULTI_VIEW["dsf"].apply(network, **resolve(config).compared)
+        network.joins_sides = True
+        optimiser = torch.optim.SGD(network.parameters(), lr=0.0)
+        Stepper.make("cpu", micro_batch=micro_batch)(network, optimiser, views(4), None)
+        gradients.append(network.backbone.trunk.blocks[0].attn.qkv.weight.grad.clone())
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-6)
+
+
+def test_dsf_divides_by_its_temperature_and_without_both_curbs_kappa_is_banerjees():
+    generator = torch.Generator().manual_seed(0)
+    q, k = (mean_of_views([torch.randn(6, 16, generator=generator) for _ in range(4)]) for _ in range(2))
+    ours, theirs = estimate_vmf(q), estimate_vmf(k)
+    expected = F.cross_entropy(-divergences(ours, theirs) / 0.1, torch.arange(6), reduction="none")
+    torch.testing.assert_close(dsf_info_nce(q, k, tau=0.1), expected)
+    torch.testing.assert_close(dsf_info_nce(q, k), dsf_info_nce(q, k, tau=1.0))
+    plain = estimate_vmf(q, 1.0, divided=False)
+    length = q.norm(dim=1)
+    torch.testing.assert_close(plain.kappa, length * (16 - length**2) / (1 - length**2))
+    torch.testing.assert_close(
+        dsf_info_nce(q, k, shrink=1.0, plain_kappa=True),
+        F.cross_entropy(-divergences(plain, estimate_vmf(k, 1.0, divided=False)), torch.arange(6), reduction="none"),
+    )

@@ -19,9 +19,11 @@ from viewkit.pipelines.quality.stage import QualityStage
 from viewkit.pipelines.score.config import RescoreConfig, ScoreConfig
 from viewkit.pipelines.score.rescore import RescoreStage
 from viewkit.pipelines.score.stage import ScoreStage
+from viewkit.pipelines.vs2fi.artifact import Histograms
+from viewkit.pipelines.vs2fi.threshold import consistency_threshold
 from viewkit.shards.codecs import decode_npy
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.errors import ConfigError, DataError, RefusedError
 from viewkit.shards.row import Row
 from viewkit.shards.writer import ShardWriter
 
@@ -122,7 +124,7 @@ def test_a_quality_of_other_pairs_is_refused(rated, dataset, tmp_path):
 
 
 def test_quality_needs_stored_pairs_and_its_column(dataset, tmp_path):
-    with pytest.raises(ConfigError, match="quality is known of stored pairs only; set --select stored or vs2fi"):
+    with pytest.raises(ConfigError, match="rates stored pairs only; set select to stored"):
         load_pairs(dataset, **OPTIONS, weights="quality")
     copy = Dataset(shutil.copytree(dataset.path, tmp_path / "data"))
     shutil.rmtree(copy.path / "quality", ignore_errors=True)
@@ -156,3 +158,26 @@ def test_a_source_is_added_by_one_line_of_the_table(rated, monkeypatch):
     ours, theirs = (next(load_pairs(rated, **options, select=name).epoch(0)) for name in ("first", "stored"))
     assert torch.equal(ours.views1, theirs.views1), "with one pair a round there is no choice"
     assert torch.equal(ours.quality, theirs.quality)
+
+
+def test_pairs_of_another_policy_are_refused_unless_asked_for_by_name(dataset):
+    options = {**OPTIONS, "policy": "moco_v3", "select": "stored"}
+    with pytest.raises(
+        RefusedError, match=r"they differ in area \(0.08, 1.0\) against \(0.2, 1.0\); take --policy streng"
+    ):
+        load_pairs(dataset, **options)
+    load_pairs(dataset, **options, other_policy=True)
+    load_pairs(dataset, **{**options, "policy": "byol"})  # the same samples, resized otherwise
+    load_pairs(dataset, **{**options, "select": "random"})
+
+
+def test_a_share_gives_the_threshold_of_the_histograms(dataset):
+    histograms = Histograms.load(dataset.artifact("histograms"))
+    for share in (None, 0.5):
+        source = load_pairs(dataset, **OPTIONS, select="vs2fi", filter_share=share)
+        assert source.sampler.k_sc == consistency_threshold(histograms, share or 0.08)[0]
+        relaxed = sum(batch.counts["relaxed_pairs"] for batch in source.epoch(0))
+        column = dataset.column("pairs")
+        best = [decode_npy(column.fields(row)["scores.npy"])[0, :, 0].max() for row in range(column.num_rows)]
+        assert relaxed == sum(value < source.sampler.k_sc for value in best)
+    assert load_pairs(dataset, **OPTIONS, select="vs2fi", k_sc=0.7).sampler.k_sc == 0.7

@@ -83,7 +83,7 @@ def test_rows_without_scores_fall_back_to_random_pairs_and_are_counted():
     rows[2] = Sample("row2", rows[2].image)
     rows[5] = Sample("row5", rows[5].image)
     plan = filtered_pairs()(rows, 0)
-    assert plan.counts == {"missing_pairs": 2, "missing_views": 0}
+    assert plan.counts == {"missing_pairs": 2, "missing_views": 0, "relaxed_pairs": 0}
     random = RandomPairs(POLICY, seed=0, stage="pretrain")([rows[2], rows[5]], 0).recipes
     assert np.array_equal(plan.recipes[[2, 5]], random)
     scored = [0, 1, 3, 4]
@@ -97,7 +97,11 @@ def test_alpha_turns_exactly_one_view_to_the_generated_image():
     assert sources.sum(axis=1).mean() == pytest.approx(0.5, abs=0.04)
     assert sources[:, 0].mean() == pytest.approx(sources[:, 1].mean(), abs=0.04)
     lacking = filtered_pairs(alpha=1.0)(samples(40), 0)
-    assert not lacking.recipes[:, :, SOURCE].any() and lacking.counts == {"missing_pairs": 0, "missing_views": 40}
+    assert not lacking.recipes[:, :, SOURCE].any() and lacking.counts == {
+        "missing_pairs": 0,
+        "missing_views": 40,
+        "relaxed_pairs": 0,
+    }
 
 
 def test_scores_that_do_not_fit_the_recipes_name_the_row():

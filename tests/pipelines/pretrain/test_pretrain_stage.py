@@ -16,6 +16,8 @@ from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.pipelines.training import loop
 from viewkit.pipelines.training.monitoring import read_metrics
+from viewkit.pipelines.vs2fi.artifact import Histograms
+from viewkit.pipelines.vs2fi.threshold import consistency_threshold
 from viewkit.shards.codecs import decode_json
 from viewkit.shards.errors import ConfigError, DataError
 
@@ -107,6 +109,8 @@ def test_the_framework_decides_what_is_not_given():
         ({"alpha": 1.2}, "alpha is 1.2; it must lie in 0 ... 1"),
         ({"lr": 0.0}, "lr is 0.0; it must be a finite number above 0"),
         ({"k_sc": 2.0}, "k_sc is 2.0"),
+        ({"k_sc": 0.99, "filter_share": 0.1}, "one decides the other"),
+        ({"other_policy": True}, "it needs --select stored or vs2fi"),
         ({"epochs": 5, "warmup_epochs": 5.0}, "the warm-up must be shorter"),
     ],
 )
@@ -142,7 +146,11 @@ def test_a_run_on_scored_pairs_reads_generated_views_when_the_candidates_hold_so
     run_stage(HistogramsStage(), HistogramsConfig(negatives=9, images=24), dataset, CPU)
     run_stage(ScoreStage(), ScoreConfig(rounds=1, candidates="mixed"), dataset, CPU)
     config = replace(CONFIG, select="vs2fi", epochs=2)
-    assert PretrainStage("x").reads(config) == ("images", "pairs")
+    assert PretrainStage("x").reads(config) == ("images", "pairs", "histograms")
+    assert PretrainStage("x").reads(replace(config, k_sc=0.99)) == ("images", "pairs")
     summary = run_stage(PretrainStage("mixed"), config, dataset, CPU)
-    assert summary.numbers["missing_pairs"] == 0 and summary.numbers["missing_views"] == 0
-    assert set(dataset.artifact("runs/mixed").identity.inputs) == {"images", "pairs", "policy"}
+    assert 0 <= summary.numbers["relaxed"] <= 1 and summary.numbers["k_sc"] == pytest.approx(
+        consistency_threshold(Histograms.load(dataset.artifact("histograms")), 0.08)[0]
+    )
+    assert summary.numbers["missing_pairs"] == 0 and 0 < summary.numbers["missing_views"] <= 4  # row0005, two epochs
+    assert set(dataset.artifact("runs/mixed").identity.inputs) == {"images", "pairs", "histograms", "policy"}

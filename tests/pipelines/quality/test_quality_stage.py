@@ -17,6 +17,7 @@ from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.foreground.config import ForegroundConfig
+from viewkit.pipelines.foreground.rating import rate_views
 from viewkit.pipelines.foreground.stage import ForegroundStage, ViewsForegroundStage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
@@ -24,7 +25,7 @@ from viewkit.pipelines.models.checkpoint import load_tensors
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.pairs.samples import load_image
 from viewkit.pipelines.quality.config import QualityConfig
-from viewkit.pipelines.quality.stage import QualityStage, rate_rows, rate_views
+from viewkit.pipelines.quality.stage import QualityStage, rate_rows
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.pipelines.views.recipe import column, neutral_recipes

@@ -244,11 +244,24 @@ def test_histograms_of_another_estimator_are_refused_by_name(tmp_path):
         run_with(dataset, CONFIG)
 
 
-def test_another_normalisation_or_side_than_the_estimators_is_refused(dataset):
-    with pytest.raises(RefusedError, match=r"differ in mean"):
-        run_with(dataset, ScoreConfig(policy="genview_vit"))
+def test_histograms_of_another_policy_are_refused_by_name(dataset):
+    with pytest.raises(
+        RefusedError, match="policy is 'moco_v3', and the histograms' views were sampled by 'strengthened'"
+    ):
+        ScoreStage().inputs(ScoreConfig(policy="moco_v3"), dataset)
+
+
+def test_another_side_than_the_estimators_is_refused(dataset):
     with pytest.raises(RefusedError, match=r"side_px \(32 against 96\)"):
         run_with(dataset, ScoreConfig(side_px=96))
+
+
+def test_the_estimator_is_given_views_in_its_own_normalisation_whatever_the_policys(dataset):
+    """genview_vit is moco_v3_vit with CLIP's mean and std: the same views, and so the same scores."""
+    clip, imagenet = (
+        run_with(dataset, ScoreConfig(rounds=1, policy=policy)) for policy in ("genview_vit", "moco_v3_vit")
+    )
+    assert [row.fields for row in clip] == [row.fields for row in imagenet]
 
 
 def test_histograms_of_another_precision_or_number_of_exits_are_refused_by_name(dataset):

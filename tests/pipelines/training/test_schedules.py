@@ -2,7 +2,14 @@ import math
 
 import pytest
 
-from viewkit.pipelines.training.schedules import check_duration, cosine_momentum, count_steps, warmup_cosine
+from viewkit.pipelines.training.schedules import (
+    check_duration,
+    cosine_momentum,
+    count_steps,
+    fitted_momentum,
+    start_weight,
+    warmup_cosine,
+)
 from viewkit.shards.errors import ConfigError
 
 
@@ -38,3 +45,28 @@ def test_an_impossible_duration_is_a_config_error():
         check_duration(epochs=0, steps=None, warmup_epochs=0.0, batch_size=8)
     with pytest.raises(ConfigError, match="the training has 5 steps"):
         count_steps(epochs=10, steps=5, warmup_epochs=1.0, steps_per_epoch=20)
+
+
+@pytest.mark.parametrize(("rising", "start"), [(True, 0.99), (True, 0.996), (False, 0.999)])
+@pytest.mark.parametrize("steps", [2, 50, 120, 500, 5000])
+def test_a_momentum_that_was_not_given_leaves_the_random_start_two_percent(rising, start, steps):
+    found = fitted_momentum(steps=steps, start=start, rising=rising)
+    weight = 1.0
+    for step in range(1, steps + 1):  # what the momentum encoder does
+        weight *= cosine_momentum(step, steps=steps, start=found) if rising else found
+    if found == start:
+        assert weight <= 0.02
+    else:
+        assert found < start and (weight == pytest.approx(0.02, rel=1e-3) or steps == 2)
+    assert steps == 5000 or found < start
+
+
+def test_the_weight_of_the_random_start_is_that_of_the_review():
+    found = [start_weight(steps=steps, start=0.99, rising=True) for steps in (120, 320, 500)]
+    assert found == pytest.approx([0.55, 0.20, 0.08], abs=0.01)
+
+
+def test_a_warmup_that_was_not_given_takes_at_most_fifteen_percent():
+    assert count_steps(epochs=300, steps=None, warmup_epochs=40, steps_per_epoch=10, fit_warmup=True) == (3000, 400)
+    assert count_steps(epochs=5, steps=None, warmup_epochs=10, steps_per_epoch=20, fit_warmup=True) == (100, 15)
+    assert count_steps(epochs=5, steps=3, warmup_epochs=10, steps_per_epoch=20, fit_warmup=True) == (3, 0)

@@ -1,0 +1,130 @@
+"""The commands of an experiment in the order in which they run, with their options checked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from viewkit.cli.commands import PIPELINE, StageCommand
+from viewkit.cli.options import fields_of
+from viewkit.pipelines.engine.config import make_config, unknown_option
+from viewkit.pipelines.experiments.experiment import Experiment, Options
+from viewkit.shards.errors import ConfigError
+
+COMMANDS = {spec.name: spec for spec in PIPELINE}
+OF_A_RUN = ("pretrain", "evaluate")
+"""Commands that run once for every run of an experiment."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command of a chain. name: of the command, with what tells it from others of the same one.
+
+    dataset: the folder it works on. locations: the command's arguments by name.
+    """
+
+    name: str
+    spec: StageCommand
+    dataset: Path
+    locations: Mapping[str, Any]
+    config: Any
+
+
+def chain_of(experiment: Experiment, source: str, dataset: Path, test: Path, test_source: str | None) -> list[Job]:
+    """Every command of the experiment in order. Runs are trained and evaluated one after the other.
+
+    test: folder of the labelled test dataset, which `evaluate` reads. test_source: what is packed into it, or None
+    where it is there already. `ConfigError` for a stage or an option that does not exist, or a value that does not fit.
+    """
+    where = f"experiment '{experiment.name}'"
+    unknown = [name for name in experiment.stages if name not in COMMANDS]
+    if unknown:
+        near = get_close_matches(unknown[0], COMMANDS, n=2)
+        guess = f"did you mean [{'] or ['.join(near)}]?" if near else f"the stages are {', '.join(COMMANDS)}"
+        raise ConfigError(f"{where}: there is no stage [{unknown[0]}]; {guess}")
+    jobs: list[Job] = []
+    for spec in PIPELINE:
+        tables = experiment.stages.get(spec.name, ())
+        if spec.name == "pack":
+            places = {"source": source, "dataset": str(dataset)}
+            jobs.append(_job(spec, "pack", places, dataset, tables[0] if tables else {}, where))
+            if test_source is not None and "evaluate" in experiment.stages:
+                places = {"source": test_source, "dataset": str(test)}
+                jobs.append(_job(spec, "pack test", places, test, _of_test(tables), where))
+        elif spec.name == "pretrain":
+            jobs += _runs(experiment, dataset, test, where)
+        elif spec.name not in OF_A_RUN:
+            for place, table in enumerate(tables):
+                name = spec.name if place == 0 else f"{spec.name} {place + 1}"
+                jobs.append(_job(spec, name, {"dataset": str(dataset)}, dataset, table, where))
+    return jobs
+
+
+def _of_test(tables: Sequence[Options]) -> Options:
+    """A test dataset is packed as the images are, and needs labels."""
+    return {"labels": "folders", **(tables[0] if tables else {})}
+
+
+def _runs(experiment: Experiment, dataset: Path, test: Path, where: str) -> list[Job]:
+    runs = dict(experiment.runs) or ({"default": {}} if "pretrain" in experiment.stages else {})
+    if runs and not experiment.runs:
+        experiment = replace(experiment, runs=runs)
+    jobs: list[Job] = []
+    for run in runs:
+        places = {"dataset": str(dataset), "name": run}
+        jobs.append(_job(COMMANDS["pretrain"], f"pretrain {run}", places, dataset, experiment.run_options(run), where))
+        for table in experiment.stages.get("evaluate", ()):
+            places = {"run": str(dataset / "runs" / run), "test": str(test)}
+            name = f"evaluate {run}" + (f" {table['folder']}" if "folder" in table else "")
+            options = {**({"baselines": False} if run != next(iter(runs)) else {}), **table}  # those of the first do
+            jobs.append(_job(COMMANDS["evaluate"], name, places, dataset, options, where))
+    return jobs
+
+
+def _job(spec: StageCommand, name: str, places: dict[str, Any], dataset: Path, table: Options, where: str) -> Job:
+    """A command with the options of its table, which may also be locations (``column``, ``encoder_weights``)."""
+    config = spec.config_class()
+    options = {key.replace("-", "_"): value for key, value in table.items()}
+    arguments = {argument.name: argument for argument in spec.arguments if argument.option}
+    known = [*(field.name for field in fields_of(config)), *arguments, *(["preset"] if spec.presets else [])]
+    place = f"{where}: [{name}]"
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"{place}: {unknown_option(option, known)}")
+    locations = {key: argument.default for key, argument in arguments.items()} | places
+    for key in [key for key in options if key in arguments]:
+        locations[key] = _located(options.pop(key), arguments[key].kind, f"{place}: {key}")
+    presets = spec.preset_options()
+    if presets is not None and "preset" in options:
+        options = {**presets(options.pop("preset")), **options}
+    return Job(name, spec, dataset, locations, make_config(config, options, place))
+
+
+def _located(value: Any, kind: type, where: str) -> Any:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if not isinstance(value, kind):
+        raise ConfigError(f"{where} is {value!r}; needed a {kind.__name__}")
+    return value
+
+
+def chosen(jobs: Sequence[Job], only: str | None, start: str | None) -> list[Job]:
+    """The jobs that ``--only`` names (commands or jobs, separated by commas), from the one that ``--from`` names."""
+    names = list(dict.fromkeys([*(job.name for job in jobs), *(job.spec.name for job in jobs)]))
+
+    def matches(job: Job, word: str) -> bool:
+        return word in (job.name, job.spec.name)
+
+    for word in [*(only.split(",") if only else []), *([start] if start else [])]:
+        if word not in names:
+            near = get_close_matches(word, names, n=3)
+            guess = f"did you mean {' or '.join(near)}?" if near else f"its steps are {', '.join(names)}"
+            raise ConfigError(f"the experiment has no step '{word}'; {guess}")
+    kept = list(jobs)
+    if start:
+        first = next(place for place, job in enumerate(kept) if matches(job, start))
+        kept = kept[first:]
+    if only:
+        kept = [job for job in kept if any(matches(job, word) for word in only.split(","))]
+    return kept

@@ -1,0 +1,237 @@
+"""`viewkit run` and `viewkit experiments`: whole published experiments, from one file."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from viewkit.cli.chain import Job, chain_of, chosen
+from viewkit.cli.console import print_json, say
+from viewkit.cli.run import checked_stages, run_shown, say_plan
+from viewkit.cli.status import table
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.experiments.experiment import (
+    PAPERS,
+    Experiment,
+    experiment_names,
+    load_experiment,
+    with_changes,
+)
+from viewkit.shards.errors import ConfigError, ViewkitError
+
+SOURCE_KINDS = "a folder of images, WebDataset tars, or demo:train"
+
+
+def experiments(
+    paper: Annotated[
+        str | None, typer.Argument(help=f"only those of one paper: {', '.join(PAPERS)}", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+) -> None:
+    """List the published experiments that 'viewkit run' knows, by paper and table."""
+    names = {each.lower(): each for each in PAPERS}
+    if paper is not None and paper.lower() not in names:
+        raise ConfigError(f"viewkit experiments: PAPER is '{paper}'; choose one of {', '.join(PAPERS)}")
+    found = [load_experiment(name) for name in experiment_names()]
+    if paper is not None:
+        found = [each for each in found if each.paper == names[paper.lower()]]
+    if as_json:
+        for each in found:
+            print_json(facts_of(each))
+        return
+    rows = [[each.name, each.paper, each.table, ", ".join(each.runs), each.title] for each in in_order(found)]
+    table(["experiment", "paper", "place", "runs", "title"], rows)
+
+
+def in_order(found: Sequence[Experiment]) -> list[Experiment]:
+    """By paper, then by name; those of no paper first."""
+    papers = ["", *PAPERS]
+    return sorted(found, key=lambda each: (papers.index(each.paper), each.name))
+
+
+def facts_of(experiment: Experiment) -> dict[str, Any]:
+    """An experiment as JSON values."""
+    return {
+        "name": experiment.name,
+        "title": experiment.title,
+        "paper": experiment.paper,
+        "table": experiment.table,
+        "source": experiment.source,
+        "data": experiment.data,
+        "cost": experiment.cost,
+        "needs": dict(experiment.needs),
+        "notes": list(experiment.notes),
+        "stages": {name: [dict(each) for each in tables] for name, tables in experiment.stages.items()},
+        "runs": {name: dict(options) for name, options in experiment.runs.items()},
+        "published": [vars(each) for each in experiment.published],
+    }
+
+
+def run_experiment(
+    experiment: Annotated[str, typer.Argument(help="name of an experiment, or a TOML file", metavar="EXPERIMENT")],
+    source: Annotated[str, typer.Argument(help=f"the images: {SOURCE_KINDS}", metavar="SOURCE")],
+    dataset: Annotated[Path, typer.Argument(help="folder of the dataset to make", metavar="DATASET")],
+    test: Annotated[
+        str | None,
+        typer.Option("--test", help="labelled test images: a dataset, or a source that is packed into DATASET-test"),
+    ] = None,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Run the chain in miniature on a handful of the images; keep nothing.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what is left and how long it might take; write nothing.")
+    ] = False,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="another value: STAGE.OPTION=VALUE or runs.NAME.OPTION=VALUE; may be repeated"),
+    ] = None,
+    only: Annotated[str | None, typer.Option("--only", help="only these steps, separated by commas")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="only this step and those after it")] = None,
+    device: Annotated[
+        str, typer.Option("--device", help="where models run: auto, cpu, cuda, or a list such as cuda:0,cuda:1")
+    ] = "auto",
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="processes of the stages that write columns", show_default=False)
+    ] = None,
+    max_rejects: Annotated[
+        float, typer.Option("--max-rejects", help="share of rejected rows above which a stage fails")
+    ] = 0.01,
+    as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
+) -> None:
+    """Run an experiment from its images to its table: stage after stage, resumed by the same command."""
+    found = with_changes(load_experiment(experiment), changes or [])
+    execution = Execution(device=device, workers=workers, max_rejects=max_rejects)
+    if rehearse:
+        rehearse_experiment(found, source, execution, as_json=as_json)
+        return
+    test_path, test_source = _test_of(test, dataset)
+    _refuse_missing(found, source, test)
+    jobs = chosen(chain_of(found, source, dataset, test_path, test_source), only, start)
+    checked = [(job, checked_stages(job.spec, job.config, dict(job.locations))) for job in jobs]
+    if dry_run:
+        _say_plans(found, checked, execution, as_json)
+        return
+    run_jobs(checked, execution, as_json=as_json)
+    _say_results(found, dataset, as_json)
+
+
+def run_jobs(checked: Sequence[tuple[Job, Sequence[tuple[Any, Any]]]], execution: Execution, *, as_json: bool) -> None:
+    """Run every stage of every job; an error says at which step."""
+    from viewkit.shards.dataset import Dataset
+
+    for place, (job, stages) in enumerate(checked):
+        if as_json:
+            print_json({"event": "step", "name": job.name, "place": place + 1, "of": len(checked)})
+        else:
+            say(f"[{place + 1}/{len(checked)}] {job.name}")
+        for stage, config in stages:
+            run_shown(stage, config, Dataset(job.dataset), execution, as_json)
+        for line in [] if as_json else job.spec.closing_lines(Dataset(job.dataset)):
+            say(line)
+        if job.spec.page is not None and not as_json:
+            say(f"The page: {job.dataset / job.spec.page}")
+
+
+def rehearse_experiment(experiment: Experiment, source: str, execution: Execution, *, as_json: bool) -> None:
+    """Run the miniature of an experiment on a handful of the source's images; its folder is deleted afterwards."""
+    from viewkit.pipelines.experiments.handful import copy_handful
+    from viewkit.pipelines.experiments.rehearse import TEST_IMAGES, TRAIN_IMAGES, rehearsal_of
+
+    begin = time.monotonic()
+    rehearsal = rehearsal_of(experiment)
+    labels = str(experiment.stages.get("pack", ({},))[0].get("labels", "none"))
+    folder = Path(tempfile.mkdtemp(prefix="viewkit-rehearsal-"))
+    try:
+        train, test = folder / "train", folder / "test"
+        notes = copy_handful(source, labels, train, test, images=(TRAIN_IMAGES, TEST_IMAGES))
+        jobs = chain_of(rehearsal.experiment, str(train), folder / "dataset", folder / "dataset-test", str(test))
+        checked = [(job, checked_stages(job.spec, job.config, dict(job.locations))) for job in jobs]
+        small = Execution(device=execution.device, workers=1, max_rejects=execution.max_rejects)
+        try:
+            run_jobs(checked, small, as_json=as_json)
+        except ViewkitError as error:
+            raise type(error)(f"the rehearsal of '{experiment.name}' stopped: {error}") from error
+    finally:
+        shutil.rmtree(folder)
+    seconds = round(time.monotonic() - begin, 1)
+    if as_json:
+        replaced = [*notes, *rehearsal.replaced]
+        print_json({"event": "rehearsed", "steps": len(jobs), "seconds": seconds, "replaced": replaced})
+        return
+    for note in notes:
+        say(f"note: {note}")
+    for text in rehearsal.replaced:
+        say(f"note: {text} stood in")
+    say(f"the rehearsal of '{experiment.name}' went through: {len(jobs)} steps in {seconds:g} s; nothing was kept")
+
+
+def _test_of(test: str | None, dataset: Path) -> tuple[Path, str | None]:
+    """(folder of the test dataset, what has to be packed into it or None)."""
+    if test is not None and (Path(test) / "images" / "column.json").is_file():
+        return Path(test), None
+    return dataset.with_name(f"{dataset.name}-test"), test
+
+
+def _refuse_missing(experiment: Experiment, source: str, test: str | None) -> None:
+    """`ConfigError` that names everything the user still has to get, before anything runs."""
+    missing = []
+    if ":" not in source and not Path(source).exists():
+        missing.append(f"the images, {experiment.data}: SOURCE '{source}' does not exist")
+    if "evaluate" in experiment.stages and test is None:
+        missing.append("labelled test images: --test SOURCE")
+    elif test is not None and ":" not in test and not Path(test).exists():
+        missing.append(f"labelled test images: --test '{test}' does not exist")
+    for place, text in experiment.needs.items():
+        stage, _, option = place.partition(".")
+        if not any(option in each for each in experiment.stages.get(stage, ())):
+            missing.append(f"{text}: --set {place}=PATH")
+    if missing:
+        raise ConfigError(
+            f"experiment '{experiment.name}' lacks {'; '.join(missing)}. '--rehearse' tries the chain without them"
+        )
+
+
+def _say_plans(
+    experiment: Experiment,
+    checked: Sequence[tuple[Job, Sequence[tuple[Any, Any]]]],
+    execution: Execution,
+    as_json: bool,
+) -> None:
+    from viewkit.shards.dataset import Dataset
+
+    seconds, size, waiting = 0.0, 0, 0
+    for job, stages in checked:
+        if not as_json:
+            say(f"[{job.name}]")
+        for stage, config in stages:
+            plan = say_plan(stage, config, Dataset(job.dataset), execution, as_json, waits=True)
+            seconds += float(plan.get("estimated_s", 0))
+            size += int(plan.get("estimated_bytes", 0))
+            waiting += "waits_for" in plan
+    total = {"estimated_s": round(seconds, 1), "estimated_bytes": size, "waiting": waiting, "cost": experiment.cost}
+    if as_json:
+        print_json({"event": "total", **total})
+        return
+    say(f"in all, of what can be measured now: {seconds:.0f} s on {', '.join(execution.devices())}, {size} bytes; "
+        f"{waiting} stages wait for what earlier ones write")  # fmt: skip
+    if experiment.cost:
+        say(f"the paper's authors used {experiment.cost}")
+
+
+def _say_results(experiment: Experiment, dataset: Path, as_json: bool) -> None:
+    from viewkit.pipelines.experiments.results import compare_published, table_lines
+    from viewkit.shards.dataset import Dataset
+
+    comparisons = compare_published(experiment, Dataset(dataset))
+    if as_json:
+        for each in comparisons:
+            yours = None if each.yours is None else round(each.yours.value, 3)
+            print_json({"event": "result", "name": each.name, "metric": each.metric, "published": each.published,
+                        "yours": yours, "difference": each.difference, "doubt": each.doubt})  # fmt: skip
+        return
+    for line in ["", *table_lines(comparisons)] if comparisons else []:
+        say(line)

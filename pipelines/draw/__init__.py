@@ -1,0 +1,1 @@
+"""Stage `draw`: plain pairs of every image, without an estimator."""

@@ -1,0 +1,39 @@
+"""Generated images among an image's views: the columns that hold them, and which candidate views come from them."""
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from viewkit.shards.errors import ConfigError
+
+GENVIEW = "genview"
+NAME = re.compile(rf"{GENVIEW}(_[A-Za-z0-9_-]{{1,80}})?")
+
+Candidates = Literal["original", "generated", "mixed"]
+"""Image that candidate views are cropped from; mixed: original, generated, original, ..."""
+DrawnFrom = Literal["original", "generated", "mixed", "either"]
+"""The same with `either`: half of the views, one of two, is cropped from the generated image, whichever."""
+
+
+def check_genview(column: str) -> str:
+    """The name of a column of generated views, `genview` or `genview_NAME`; `ConfigError` for any other."""
+    if not NAME.fullmatch(column):
+        raise ConfigError(
+            f"column of generated views is '{column}'; call it {GENVIEW} or {GENVIEW}_NAME, with letters, digits, '_' "
+            "and '-'"
+        )
+    return column
+
+
+def generated_column(inputs: Mapping[str, str]) -> str | None:
+    """The column of generated views among the inputs of what was made with one; None where there is none."""
+    return next((name for name in inputs if NAME.fullmatch(name)), None)
+
+
+def missing_note(stage: str, rows: int, present: int, column: str) -> tuple[str, ...]:
+    """A line to show where some images have no generated view, so that their views are all of the original."""
+    if present == rows:
+        return ()
+    return (
+        f"{stage}: {rows - present} of {rows} images have no view in '{column}'; theirs are cropped from originals",
+    )

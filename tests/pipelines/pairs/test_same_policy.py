@@ -1,0 +1,46 @@
+from dataclasses import replace
+
+from viewkit.pipelines.pairs.same_policy import differing, follows, sampled_by
+from viewkit.pipelines.views.policies import POLICIES
+from viewkit.pipelines.views.policy import IouCeiling, JointSpec
+from viewkit.shards.document import digest
+from viewkit.shards.identity import Identity
+
+STRENGTHENED = POLICIES["strengthened"]
+
+
+def made_with(policy):
+    return Identity("score", 1, {"policy": policy.name}, {"policy": digest(policy.to_dict())}, {})
+
+
+def test_normalisation_resizing_name_and_side_do_not_matter_and_all_that_is_sampled_does():
+    for name in ("moco_v3_vit", "genview_vit", "byol"):
+        assert follows(made_with(STRENGTHENED), POLICIES[name])
+    assert follows(made_with(STRENGTHENED), STRENGTHENED.with_side(32))
+    first, second = STRENGTHENED.views
+    others = [
+        *(POLICIES[name] for name in ("moco_v3", "simclr", "dsf_cifar")),
+        *(
+            replace(STRENGTHENED, views=(replace(first, **{field: value}), second))
+            for field, value in (("area", (0.2, 1.0)), ("p_flip", 0.0), ("sigma", (0.1, 1.0)), ("centre", 0.6))
+        ),
+        STRENGTHENED.with_joint(JointSpec()),
+        replace(STRENGTHENED, iou=IouCeiling()),
+        replace(STRENGTHENED, views=(second, first)),
+    ]
+    assert not any(follows(made_with(STRENGTHENED), policy) for policy in others)
+
+
+def test_one_specification_twice_is_one():
+    once = replace(POLICIES["simclr"], views=POLICIES["simclr"].views[:1])
+    assert sampled_by(once) == sampled_by(POLICIES["simclr"])
+
+
+def test_a_file_policy_is_told_by_its_content():
+    mine = replace(STRENGTHENED, name="mine", views=(replace(STRENGTHENED.views[0], p_flip=0.1),))
+    assert follows(made_with(mine), mine) and not follows(made_with(mine), STRENGTHENED)
+
+
+def test_every_difference_is_named_once():
+    said = differing(sampled_by(STRENGTHENED), sampled_by(POLICIES["moco_v3"].with_joint(JointSpec())))
+    assert said == ["area (0.08, 1.0) against (0.2, 1.0)", "joint"]
