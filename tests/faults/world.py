@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "audit": ("audit", "DATASET", "--images", "12"),
     "pretrain": (
         "pretrain", "DATASET", "--name", "r", "--framework", "simclr", "--arch", "vit_pico_patch8", *TRAINING,
-        "--select", "vs2fi",
+        "--select", "vs2fi", "--policy", "strengthened",
     ),
     "evaluate": ("evaluate", "DATASET/runs/r", "TEST", "--k", "3", "--no-baselines"),
     "report": ("report", "DATASET"),
