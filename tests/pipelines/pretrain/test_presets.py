@@ -122,7 +122,9 @@ def test_hvs_dino_is_table_7():
         assert (config.teacher_warmup_epochs, config.last_freeze_epochs, config.warmup_epochs) == (0.0, 1.0, 10.0)
         assert config.dim == 65_536
         specs = load_policy(config.policy).views
-        assert (specs[0].area, specs[2].area, specs[2].side_px, len(specs)) == ((0.4, 1.0), (0.05, 0.4), 96, 2 + 8)
+        areas = ((0.4, 1.0), (0.05, 0.4)) if arch.startswith("vit") else ((0.14, 1.0), (0.05, 0.14))
+        assert (specs[0].area, specs[2].area, specs[2].side_px, len(specs)) == (*areas, 96, 2 + 8)
+        assert (config.clip, config.lr_end, config.norm_last) == (3.0, 1e-6, True)
 
 
 def test_dsf_and_its_baselines_cost_the_same_views():
