@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from viewkit.pipelines.generate.generators.interface import Failed, Generated
-from viewkit.shards.codecs import encode_jpeg
+from viewkit.shards.codecs import encode_jpeg, encode_png, encode_webp
 
 MIN_STD = 2.0
 """Grey levels; a picture with a smaller standard deviation is a failed one."""
@@ -29,16 +30,25 @@ def to_uint8(images: Float[Tensor, "n 3 s s"], side_px: int) -> UInt8[np.ndarray
 
 
 def outcomes(
-    pixels: UInt8[np.ndarray, "n side side 3"], finite: Bool[Tensor, " n"], quality: int, facts: Mapping[str, Any]
+    pixels: UInt8[np.ndarray, "n side side 3"],
+    finite: Bool[Tensor, " n"],
+    quality: int,
+    facts: Mapping[str, Any],
+    format: str = "jpg",
 ) -> list[Generated | Failed]:
-    """JPEGs (4:4:4), and what failed. finite: rows that stayed finite all along. facts: of every picture."""
+    """Encoded pictures, and what failed. finite: rows that stayed finite all along. facts: of every picture."""
+    encode = {
+        "jpg": partial(encode_jpeg, quality=quality),
+        "webp": partial(encode_webp, quality=quality),
+        "png": encode_png,
+    }[format]
 
     def outcome(image: UInt8[np.ndarray, "side side 3"], ok: bool) -> Generated | Failed:
         if not ok:
             return Failed("non_finite", "latents or pixels are not finite")
         if (spread := float(image.std())) < MIN_STD:
             return Failed("near_constant", f"standard deviation {spread:.2f} grey levels")
-        return Generated({"jpg": encode_jpeg(image, quality=quality)}, facts)
+        return Generated({format: encode(image)}, facts)
 
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(outcome, pixels, finite.tolist()))
