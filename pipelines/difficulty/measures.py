@@ -35,8 +35,8 @@ def summarise_pairs(
     """``sdf``: mean cosine of positive pairs (eq. 2), lower is harder; ``sdf_error``: its standard error.
 
     ``distance``: mean distance of corners in units of the image's sides; ``distance_px``: in px; ``ratio_over_2``:
-    share of pairs of which one crop has more than twice the area of the other; ``log_ratio``: mean of the log of that ratio;
-    ``overlap``: mean intersection over union.
+    share of pairs of which one crop has more than twice the area of the other; ``log_ratio``: mean of the log of that
+    ratio; ``overlap``: mean intersection over union.
     """
     ratio = area_ratio(boxes)
     return {

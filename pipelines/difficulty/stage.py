@@ -80,10 +80,11 @@ class DifficultyStage(FitStage[DifficultyConfig]):
         for part in batches(keys, BATCH):
             pixels = [load_image(images.fields(images.place_of[key]), run.device) for key in part]
             for number in range(config.rounds):
+                found = sizes_px(pixels)
                 recipes = sample_recipes(
                     policy,
                     row_ids(part),
-                    sizes_px(pixels),
+                    found,
                     seed=config.seed,
                     stage=run.stage,
                     round=number,

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,6 @@ from viewkit.pipelines.pretrain.presets import preset_options, presets
 from viewkit.pipelines.pretrain.stage import PretrainStage
 from viewkit.pipelines.training.monitoring import read_metrics
 from viewkit.pipelines.views.policies import load_policy
-from viewkit.pipelines.views.policy import JointSpec
 from viewkit.shards.dataset import Dataset
 
 ROOT = Path(__file__).parents[3]
@@ -108,8 +106,6 @@ def test_notes_offer_only_what_exists_and_name_the_baseline(name):
         ("genview-mocov2-cifar10", 500, 512, 0.5),
         ("genview-mocov2-tiny", 200, 256, 0.5),
         ("genview-byol-cifar100", 500, 512, 0.5),
-        ("jointcrop-stl10-simclr", 500, 512, 0.5),
-        ("jointcrop-tiny-simsiam", 500, 512, 0.5),
     ],
 )
 def test_epochs_batch_and_learning_rate_of_the_whole_batch_are_the_papers(name, epochs, batch_size, rate):
@@ -152,15 +148,6 @@ def test_genview_weighs_pairs_of_an_original_and_a_generated_view_by_their_quali
     assert [each.momentum for each in small] == [0.99, 0.99, 0.996]
     assert [each.queue_length for each in small] == [4096, 4096, 16_384]
     assert {(each.tau, each.dim, each.weight_decay, each.warmup_epochs) for each in small} == {(0.2, 128, 5e-4, 10.0)}
-
-
-def test_jointcrop_has_beta_0_with_four_methods_on_two_datasets():
-    found = [name for name in NAMES if name.startswith("jointcrop-")]
-    assert len(found) == 2 * 4
-    for name in found:
-        config = resolve(config_of(name))
-        assert views_policy(config).joint == (JointSpec(parameter="area", beta=0.0),)
-        assert views_policy(replace(config, joint_area=-2.0)).joint == (JointSpec(parameter="area", beta=-2.0),)
 
 
 def test_presets_named_by_docs_exist():
