@@ -105,7 +105,9 @@ def _estimator(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def _foreground(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    small = {**_at_most(options, sample=TRAIN_IMAGES), "sign": "+"}
+    small = _at_most({name: value for name, value in options.items() if name != "side_px"}, sample=TRAIN_IMAGES)
+    if options.get("of") == "views":
+        small["sign"] = "+"
     if "encoder" in options:
         small["encoder"] = _encoder(options["encoder"], tell)
     return small
@@ -117,7 +119,9 @@ def _fidelity(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def _generate(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    small = _foreground(options, tell)
+    small = {**_foreground(options, tell), "sign": "+"}
+    if "subset" in small:
+        small["subset"] = TRAIN_IMAGES // 2
     generator = options.get("generator", "retrieval")
     if GENERATORS[generator].needs_weights:
         tell(f"retrieval for the generator {generator}")
@@ -136,7 +140,7 @@ def _rounds(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def _quality(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    return {name: value for name, value in _foreground(options, tell).items() if name != "side_px"}
+    return {**_foreground(options, tell), "sign": "+"}
 
 
 def _audit(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
