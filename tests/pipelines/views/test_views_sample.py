@@ -26,13 +26,17 @@ from viewkit.pipelines.views.sample import sample_recipes
 ids = row_ids([f"n{i:05d}" for i in range(200)])
 sizes = np.tile(np.array([[375, 500]]), (200, 1))
 sums = hashlib.sha256()
-for name in sorted(set(POLICIES) - {"dino_resnet"}):  # newer than the digest
+names = (
+    "byol cifar dino dsf dsf_cifar genview_cifar genview_resnet genview_simsiam genview_tiny genview_vit moco_v1 moco_v2 "
+    "moco_v3 moco_v3_vit simclr simsiam stl10 stl10_jointcrop strengthened swav tiny tiny_jointcrop vicreg"
+)
+for name in names.split():  # those there were when the digest was taken
     policy = POLICIES[name].with_joint(JointSpec(beta=-1.0))
     policy = replace(policy, views=tuple(replace(spec, centre=0.6) for spec in policy.views))
     sums.update(sample_recipes(policy, ids, sizes, seed=3, stage="score", round=2).tobytes())
 print(sums.hexdigest())
 """
-DIGEST = "3a3008da48e2f5de5caf2f1ae8fb00da06140f75a7826346e2eae0227694c511"
+DIGEST = "a6f901122b21ee6f9b296767766ea9d0277b495df41e442e4b661f8f7968fc36"
 
 
 def draw(policy, count=4000, size=(375, 500), **options):
