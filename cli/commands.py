@@ -100,10 +100,16 @@ PIPELINE = (
         "estimator",
         "Train the estimator: MoCo v3 with one linear exit per block.",
         "estimator.config:EstimatorConfig",
-        (Step("estimator.stage:EstimatorStage", ("trunk_weights",)),),
+        (Step("estimator.stage:EstimatorStage", ("trunk_weights", "from_dataset")),),
         (
             DATASET,
             Argument("trunk_weights", "safetensors file with the weights of --trunk timm:NAME", Path, option=True),
+            Argument(
+                "from_dataset",
+                "a dataset whose estimator is taken as it is; nothing is trained",
+                Path,
+                option=True,
+            ),
         ),
         examples=("viewkit estimator dataset --preset pico-32 --epochs 100",),
     ),

@@ -30,7 +30,7 @@ from viewkit.pipelines.weights.folder import sha256_of
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError
-from viewkit.shards.files import write_atomic
+from viewkit.shards.files import read_file, write_atomic
 from viewkit.shards.loader import Loader
 
 VIEWS_AT_ONCE = 64
@@ -55,8 +55,13 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         "metrics.jsonl": "a line every few steps: losses, learning rate, spread and rank of the features, images/s",
     }
 
-    def __init__(self, trunk_weights: Path | None = None) -> None:
+    def __init__(self, trunk_weights: Path | None = None, from_dataset: Path | None = None) -> None:
+        """trunk_weights: file of a frozen trunk. from_dataset: whose estimator is taken as it is, in place of training.
+
+        VS-2FI scores the images of COCO with the estimator of ImageNet-1K (sec. 4.1).
+        """
         self.trunk_weights = trunk_weights
+        self.other = None if from_dataset is None else Dataset(from_dataset)
 
     @property
     def writes(self) -> str:
@@ -68,20 +73,29 @@ class EstimatorStage(FitStage[EstimatorConfig]):
 
     def check(self, config: EstimatorConfig) -> None:
         check_trunk(config.trunk, self.trunk_weights)
+        if self.other is not None and config.trunk is not None:
+            raise ConfigError(f"trunk is '{config.trunk}' and --from-dataset takes a whole estimator; leave one out")
 
     def settings(self, config: EstimatorConfig) -> dict[str, Any]:
         """A frozen trunk decides arch and, where it is not given, the side."""
+        if self.other is not None:
+            return {}  # no option changes an estimator that is taken as it is
         values = resolve(config).values()
         return values if config.trunk is None else {**values, "arch": None, "side_px": config.side_px}
 
     def inputs(self, config: EstimatorConfig, dataset: Dataset) -> Mapping[str, str]:
         """Also what the policy says, since a TOML file can change under the same name, and what the trunk's file is."""
+        if self.other is not None:
+            taken = self.other.input_digest("estimator", for_stage=self.name)
+            return {**super().inputs(config, dataset), "other_estimator": taken}
         policy = digest(load_policy(resolve(config).policy).to_dict())
         trunk = {} if self.trunk_weights is None else {"trunk_weights": sha256_of(self.trunk_weights)}
         return {**super().inputs(config, dataset), "policy": policy, **trunk}
 
     def fit(self, config: EstimatorConfig, run: Run) -> Mapping[str, Any]:
         settings = resolve(config)
+        if self.other is not None:
+            return take(self.other, run)
         if settings.trunk is not None:
             return self.fit_heads(config, settings, run)
         training = prepare(settings, run)
@@ -126,6 +140,8 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         return save(run, settings, framework, policy, schedule.steps, last)
 
     def plan(self, config: EstimatorConfig, run: Run) -> Mapping[str, Any]:
+        if self.other is not None:
+            return {"taken_from": str(self.other.path)}
         settings = resolve(config)
         if settings.trunk is not None:
             rows = min(run.dataset.column("images").num_rows, settings.trunk_images)
@@ -186,6 +202,15 @@ def create_exit_moco_v3(settings: EstimatorSettings, steps: int, trunk: Backbone
         steps=steps,
         seed=settings.seed,
     )
+
+
+def take(other: Dataset, run: Run) -> dict[str, Any]:
+    """Copy the estimator of another dataset; returns what it says of itself."""
+    if is_main():
+        artifact = other.artifact("estimator")
+        for name in (WEIGHTS, FACTS):
+            write_atomic(run.folder / name, read_file(artifact.path(name)))
+    return dict(other.artifact("estimator").numbers)
 
 
 def save(

@@ -82,3 +82,17 @@ def test_trunk_and_file_belong_together(tmp_path):
     with pytest.raises(DataError, match="weights of another network than timm's 'test_vit'"):
         run_stage(EstimatorStage(tmp_path / "other.safetensors"), config, dataset, CPU)
     assert isinstance(dataset, Dataset)
+
+
+def test_an_estimator_of_another_dataset_is_taken_as_it_is(tmp_path):
+    theirs, ours = make_images(tmp_path / "theirs", count=24), make_images(tmp_path / "ours", count=16)
+    config = EstimatorConfig(preset="pico-32", steps=3, batch_size=8, hidden=32, dim=16)
+    run_stage(EstimatorStage(), config, theirs, CPU)
+    run_stage(EstimatorStage(from_dataset=theirs.path), EstimatorConfig(), ours, CPU)
+    for name in ("estimator.safetensors", "estimator.json"):
+        assert (ours.path / "estimator" / name).read_bytes() == (theirs.path / "estimator" / name).read_bytes()
+    inputs = ours.artifact("estimator").identity.inputs
+    assert inputs["other_estimator"] == theirs.artifact("estimator").digest
+    assert run_stage(HistogramsStage(), HistogramsConfig(), ours, CPU).numbers["negatives"] == 7
+    with pytest.raises(ConfigError, match="--from-dataset takes a whole estimator"):
+        EstimatorStage(from_dataset=theirs.path).check(EstimatorConfig(trunk="runs/a"))

@@ -32,6 +32,7 @@ def test_its_chain_can_be_planned(name, tmp_path):
 def test_every_run_follows_one_of_two_recipes(name, run):
     values = values_of(name, run)
     assert not values["fit_warmup"] and not values["fit_momentum"] and not values["norms_per_view"]
+    assert values["crop"] == "torchvision"
     assert (values["momentum"], values["select"], values["alpha"]) == (0.99, "random", 0.0)
     if values["arch"] == "resnet18_cifar":
         assert (values["framework"], values["policy"], values["side_px"]) == ("moco_v2", "dsf_cifar", 32)
@@ -76,12 +77,41 @@ TABLE_1 = {
 }
 
 
+MCE = {
+    "dsf-table1-imagenet100": [36.67, 38.27, 39.42, 33.15],
+    "dsf-table1-cifar10": [19.03, 19.90, 19.80, 16.20],
+}
+
+
 @pytest.mark.parametrize("name", list(TABLE_1))
 def test_numbers_of_table_1(name):
     found = load_experiment(name).published
-    assert [each.value for each in found] == TABLE_1[name]
-    assert [each.run for each in found[::2]] == ["baseline", "loss_avg", "feature_avg", "dsf"]
-    assert {each.metric for each in found[::2]} == {"knn200"}
+    clean, corrupted = found[:8], found[8:]
+    assert [each.value for each in clean] == TABLE_1[name] and [each.value for each in corrupted] == MCE[name]
+    runs = ["baseline", "loss_avg", "feature_avg", "dsf"]
+    assert [each.run for each in clean[::2]] == [each.run for each in corrupted] == runs
+    assert {each.metric for each in clean[::2]} == {"knn200"} and {each.of for each in corrupted} == {
+        "mce_unnormalised"
+    }
+    (options,) = load_experiment(name).stages["evaluate"]
+    assert options["corruptions"] == "dsf"
+
+
+TABLE_3 = {
+    "cifar10": [96.36, 96.76, 96.72, 97.11],
+    "cifar100": [80.80, 81.55, 81.06, 81.76],
+    "pets": [84.11, 83.11, 82.80, 84.17],
+    "aircraft": [47.58, 47.17, 46.45, 49.49],
+    "dtd": [59.68, 58.67, 57.66, 60.59],
+}
+
+
+@pytest.mark.parametrize("data", list(TABLE_3))
+def test_numbers_of_table_3(data):
+    experiment = load_experiment(f"dsf-table3-{data}")
+    assert [each.value for each in experiment.published] == TABLE_3[data]
+    assert {(each.metric, each.folder) for each in experiment.published} == {("finetune", data)}
+    assert experiment.runs == load_experiment("dsf-table1-imagenet100").runs and "evaluate.train" in experiment.needs
 
 
 def test_temperatures_and_numbers_of_table_4():

@@ -26,6 +26,20 @@ def published(name):
     return {(each.run, each.metric): each.value for each in load_experiment(name).published}
 
 
+TABLE_2 = {  # baseline linear and fine-tuned, HVS linear and fine-tuned, learning rate and epochs of the fine-tuning
+    "simsiam-cifar10": (82.60, 95.50, 84.40, 96.10, 7.5e-6, 300),
+    "simsiam-cifar100": (54.20, 77.20, 57.10, 78.20, 5e-6, 300),
+    "simsiam-flowers102": (34.27, 56.40, 38.37, 58.90, 5e-4, 300),
+    "simsiam-inat21": (32.50, 60.30, 33.90, 60.90, 7e-5, 100),
+    "simsiam-food101": (65.70, 83.90, 67.10, 84.70, 5e-6, 100),
+    "dino-cifar10": (94.53, 98.53, 95.13, 98.65, 7.5e-6, 300),
+    "dino-cifar100": (80.63, 87.90, 81.27, 88.23, 7.5e-6, 300),
+    "dino-flowers102": (91.10, 93.20, 92.07, 93.60, 5e-5, 300),
+    "dino-inat21": (46.93, 53.97, 49.03, 54.16, 5e-5, 100),
+    "dino-food101": (73.30, 87.50, 74.13, 87.91, 5e-5, 100),
+}
+
+
 def test_every_results_table_and_figure_of_trainings_has_an_experiment():
     tables = {load_experiment(name).table for name in NAMES}
     assert tables == {"table 1", "table 2", "table 4", "figure 4", "figure 5", "figure 8", "figure 9", "appendix F.2"}
@@ -44,6 +58,7 @@ def test_its_chain_can_be_planned_and_all_its_views_fit_their_frameworks(name, t
 def test_every_run_has_the_papers_warm_up_momentum_and_views(name, run):
     values = values_of(name, run)
     assert not values["fit_warmup"] and not (values.get("momentum") and values["fit_momentum"])
+    assert values["crop"] == "torchvision"
     if values["select"] == "hard":
         assert values["views"] == (8 if run == "views-8" else 4)
 
@@ -145,11 +160,18 @@ def test_table_4_has_the_papers_bounds_and_differences():
             assert published(name)[run, "augmented"] == pytest.approx(base + row[column])
 
 
-def test_fine_tuning_is_tables_10_and_11():
-    for name in ("hvs-table2-simsiam", "hvs-table2-dino"):
-        (options,) = load_experiment(name).stages["evaluate"]
-        assert (options["tune_optimiser"], options["tune_lr"], options["tune_weight_decay"]) == ("adamw", 7.5e-6, 0.05)
-        assert (options["tune_epochs"], options["tune_batch_size"]) == (300, 512)
+@pytest.mark.parametrize("name", list(TABLE_2))
+def test_transfer_is_table_2_with_fine_tuning_by_tables_10_and_11(name):
+    experiment, (method, data) = load_experiment(f"hvs-table2-{name}"), name.split("-")
+    *numbers, rate, epochs = TABLE_2[name]
+    (options,) = experiment.stages["evaluate"]
+    assert (options["tune_optimiser"], options["tune_lr"], options["tune_weight_decay"]) == ("adamw", rate, 0.05)
+    assert (options["tune_epochs"], options["tune_batch_size"], options["folder"]) == (epochs, 512, data)
+    found = [(each.run, each.metric, each.folder) for each in experiment.published]
+    assert found == [(run, probe, data) for run in ("baseline", "hvs") for probe in ("augmented", "finetune")]
+    assert [each.value for each in experiment.published] == numbers and "evaluate.train" in experiment.needs
+    table_1 = load_experiment({"simsiam": "hvs-table1-simsiam", "dino": "hvs-table1-dino-vits"}[method])
+    assert experiment.runs == table_1.runs and experiment.stages["pretrain"] == table_1.stages["pretrain"]
 
 
 def test_the_log_of_figure_9_holds_300_000_pairs():
