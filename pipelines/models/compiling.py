@@ -21,7 +21,8 @@ def compile_privately(function: Function, **options: Any) -> Function:
     """`torch.compile(function, **options)`, with a private cache. Raises `DataError` where others may write to it."""
     if not os.environ.get(VARIABLE):
         os.environ[VARIABLE] = str(private_folder(cache_folder()))
-    return cast(Function, torch.compile(function, **options))
+    found: Any = torch.compile(function, **options)
+    return cast(Function, found)
 
 
 def cache_folder() -> Path:
