@@ -58,7 +58,15 @@ def chain_of(experiment: Experiment, source: str, dataset: Path, test: Path, tes
             for place, table in enumerate(tables):
                 name = spec.name if place == 0 else f"{spec.name} {place + 1}"
                 jobs.append(_job(spec, name, {"dataset": str(dataset)}, dataset, table, where))
-    return jobs
+    return _after_pairs(jobs)
+
+
+def _after_pairs(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs with the fits on stored views, which need pairs, after the last job that writes pairs."""
+    of_views = [job for job in jobs if job.spec.name == "foreground" and job.locations["of"] == "views"]
+    others = [job for job in jobs if job not in of_views]
+    place = max((number for number, job in enumerate(others, 1) if job.spec.name in ("score", "draw")), default=0)
+    return [*others[:place], *of_views, *others[place:]] if place else list(jobs)
 
 
 def _of_test(tables: Sequence[Options]) -> Options:

@@ -100,7 +100,17 @@ PIPELINE = (
         "estimator",
         "Train the estimator: MoCo v3 with one linear exit per block.",
         "estimator.config:EstimatorConfig",
-        (Step("estimator.stage:EstimatorStage"),),
+        (Step("estimator.stage:EstimatorStage", ("trunk_weights", "from_dataset")),),
+        (
+            DATASET,
+            Argument("trunk_weights", "safetensors file with the weights of --trunk timm:NAME", Path, option=True),
+            Argument(
+                "from_dataset",
+                "a dataset whose estimator is taken as it is; nothing is trained",
+                Path,
+                option=True,
+            ),
+        ),
         examples=("viewkit estimator dataset --preset pico-32 --epochs 100",),
     ),
     StageCommand(
@@ -128,13 +138,18 @@ PIPELINE = (
         "generate.config:GenerateConfig",
         (
             Step("foreground.stage:ForegroundStage", ("weights", "encoder_weights"), "foreground"),
-            Step("generate.stage:GenerateStage", ("weights", "batch_size", "levels", "encoder_weights", "compile")),
+            Step(
+                "generate.stage:GenerateStage",
+                ("weights", "batch_size", "levels", "encoder_weights", "compile", "column", "only"),
+            ),
         ),
         (
             DATASET,
             WEIGHTS,
             ENCODER_WEIGHTS,
             Argument("levels", "CSV file of noise levels, for --strategy table", Path, option=True),
+            Argument("column", "column to write: genview, or genview_NAME", option=True, default="genview"),
+            Argument("only", "text file of keys, one a line: views of these images alone", Path, option=True),
             Argument("batch_size", "views in a forward pass (16 unless given)", int, option=True),
             Argument("compile", "compile the generator's networks", bool, option=True),
         ),
@@ -267,6 +282,19 @@ PIPELINE = (
             "viewkit evaluate dataset/runs/mine test_dataset",
             "viewkit evaluate dataset/runs/mine flowers_test --train flowers --folder flowers",
         ),
+    ),
+    StageCommand(
+        "difficulty",
+        "Measure how hard the pairs of a policy are for an encoder (JointCrop's SDF and distance).",
+        "difficulty.config:DifficultyConfig",
+        (Step("difficulty.stage:DifficultyStage", ("weights", "encoder_weights", "folder")),),
+        (
+            DATASET,
+            ENCODER_FOLDER,
+            ENCODER_WEIGHTS,
+            Argument("folder", "name of the result, difficulty_NAME", option=True, default="difficulty"),
+        ),
+        examples=("viewkit difficulty dataset --encoder runs/mine --joint-area 0 --folder difficulty_joint",),
     ),
     StageCommand(
         "report",

@@ -108,6 +108,13 @@ def encode_jpeg(pixels: UInt8[np.ndarray, "h w 3"], quality: int = 95) -> bytes:
     return stream.getvalue()
 
 
+def encode_webp(pixels: UInt8[np.ndarray, "h w 3"], quality: int = 95) -> bytes:
+    """RGB, 0 to 255, to lossy WebP (4:2:0 chroma, as the format has it)."""
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "WEBP", quality=quality, method=4)
+    return stream.getvalue()
+
+
 def encode_png(pixels: UInt8[np.ndarray, "h w 3"]) -> bytes:
     """RGB, 0 to 255, to PNG, lossless."""
     stream = io.BytesIO()

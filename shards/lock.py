@@ -3,12 +3,24 @@
 import fcntl
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from viewkit.shards.errors import DataError, RefusedError
 from viewkit.shards.files import explained, make_folder, open_own
+
+Say = Callable[[str], None]
+
+
+@contextmanager
+def artifact_lock(dataset: Path, name: str, *, shared: bool, wait: Say | None = None) -> Iterator[None]:
+    """Hold the artifact `name`: alone, to write it, or together with others, to read it while nobody writes.
+
+    wait: called with a line when another process has it, which is then waited for; None: `RefusedError`.
+    """
+    with _held(_lock_path(dataset, name), fcntl.LOCK_SH if shared else fcntl.LOCK_EX, name, dataset, wait):
+        yield
 
 
 @contextmanager
@@ -70,16 +82,19 @@ def _lock_path(dataset: Path, name: str) -> Path:
 
 
 @contextmanager
-def _held(path: Path, mode: int, name: str, dataset: Path) -> Iterator[None]:
+def _held(path: Path, mode: int, name: str, dataset: Path, wait: Say | None = None) -> Iterator[None]:
     with explained(path):
         descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RefusedError(
-                f"{dataset}: another process is writing '{name}' right now; wait for it, or stop it and run again"
-            ) from None
+            if wait is None:
+                raise RefusedError(
+                    f"{dataset}: another process is writing '{name}' right now; wait for it, or stop it and run again"
+                ) from None
+            wait(f"another process is writing '{name}'; waiting for it")
+            fcntl.flock(descriptor, mode)
         except OSError as error:
             raise DataError(f"{path}: cannot be locked ({error.strerror}); use a file system that has locks") from error
         yield

@@ -19,7 +19,7 @@ from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.verify import verify
 
-COLUMNS = ["images", "genview", "pairs", "quality"]
+COLUMNS = ["images", "genview", "pairs", "pairs_drawn", "quality"]
 KILLS = 30
 
 

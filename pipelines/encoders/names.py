@@ -8,6 +8,9 @@ from viewkit.shards.errors import ConfigError
 
 Precision = Literal["fp32", "fp16", "bf16"]
 
+AnyPrecision = Literal["auto", "fp32", "fp16", "bf16"]
+PRECISION_HELP = "auto (fp16 on a GPU where the weights were published for it, else fp32), fp32, fp16 or bf16"
+
 PACKAGE = "viewkit.pipelines.encoders"
 
 
@@ -72,6 +75,14 @@ def encoder_card(name: str) -> EncoderCard:
 def encoder_reads(name: str) -> tuple[str, ...]:
     """Artifacts of the dataset that hold the encoder's weights."""
     return (name,) if encoder_card(name).weights == "artifact" else ()
+
+
+def resolve_precision(precision: AnyPrecision, device: str, encoder: str | None = None) -> Precision:
+    """What "auto" means: half precision on a GPU. An encoder trained by viewkit itself is small, and runs in fp32."""
+    if precision != "auto":
+        return precision
+    own = encoder is not None and encoder_card(encoder).weights in ("artifact", "none")
+    return "fp32" if own or not device.startswith("cuda") else "fp16"
 
 
 def check_side(side_px: int | None) -> None:

@@ -91,6 +91,10 @@ class Stage(ABC, Generic[Config]):
     def reads(self, config: Config) -> tuple[str, ...]:
         """Names of the columns and artifacts of the dataset that this config needs; the first column gives the rows."""
 
+    def on_device(self, config: Config, device: str) -> Config:
+        """The config with what it leaves to the device decided, such as a precision "auto"; the identity holds that."""
+        return config
+
     def settings(self, config: Config) -> dict[str, Any]:
         """The config as the identity holds it."""
         return identity_values(config)
@@ -108,6 +112,8 @@ class MapStage(Stage[Config]):
 
     uses_torch: ClassVar[bool] = True
     """Whether models run in `prepare`'s function: then every worker computes on one thread of its own."""
+    by_choice: ClassVar[frozenset[str]] = frozenset()
+    """Reasons of rows that the config leaves out on purpose: they do not count for ``--max-rejects``."""
 
     def sources(self, config: Config, dataset: Dataset) -> Sources:
         """Where the rows come from: by default the columns among `reads`, joined by key."""

@@ -71,6 +71,11 @@ class Execution(Devices):
         return max(1, min(self.workers or default, shards))
 
 
+def is_part(execution: Devices) -> bool:
+    """Whether this is one of several tasks that do a stage's work in parts (Slurm arrays)."""
+    return isinstance(execution, Execution) and execution.part_of()[1] > 1
+
+
 def cores() -> int:
     """Processor cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

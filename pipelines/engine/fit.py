@@ -1,13 +1,14 @@
 """Runs a fit stage: once, or not at all when its artifact is complete."""
 
 import shutil
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from viewkit.pipelines.engine.contract import FitStage, Progress, Silent
-from viewkit.pipelines.engine.execution import Devices
+from viewkit.pipelines.engine.execution import Devices, is_part
 from viewkit.pipelines.engine.folder import OWN_PART, claim, identity_of, remove_parts, run_of, tell_of_other_software
 from viewkit.pipelines.engine.summary import Summary
 from viewkit.pipelines.engine.threads import one_thread
@@ -16,7 +17,7 @@ from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import RefusedError, ViewkitError
 from viewkit.shards.files import explained, make_folder
 from viewkit.shards.identity import Identity
-from viewkit.shards.lock import writer_lock
+from viewkit.shards.lock import Say, artifact_lock
 
 
 def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices, progress: Progress) -> Summary:
@@ -24,20 +25,24 @@ def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devi
     from viewkit.pipelines.distributed import is_main, world  # imports torch, which packing does without
 
     with world(execution.devices()[0], stage.name, allowed=stage.distributed) as device:
+        config = stage.on_device(config, device)
         if is_main():
-            return _run_main(stage, config, dataset, device, progress)
+            return _run_main(stage, config, dataset, device, progress, waits=is_part(execution))
         if _broadcast(None):
             stage.fit(config, run_of(stage, config, dataset, device, Silent()))
         return Summary(stage.name, dataset.path / stage.writes, written=0)
 
 
-def _run_main(stage: FitStage[Any], config: Any, dataset: Dataset, device: str, progress: Progress) -> Summary:
+def _run_main(
+    stage: FitStage[Any], config: Any, dataset: Dataset, device: str, progress: Progress, waits: bool
+) -> Summary:
+    """waits: for a process that writes the same artifact, as the other tasks of an array may; else that is refused."""
     folder = dataset.path / stage.writes
     with ExitStack() as held:
         try:
             identity = _identity(stage, config, dataset)
             make_folder(folder)
-            held.enter_context(writer_lock(dataset.path, stage.writes))
+            held.enter_context(_lock(stage, dataset, identity, progress.message if waits else None))
             _make_room(stage, folder, identity)
             notes = _threads_of(stage, device)
             claimed = (folder / IDENTITY).exists()
@@ -64,6 +69,22 @@ def _run_main(stage: FitStage[Any], config: Any, dataset: Dataset, device: str, 
         summary = Summary(stage.name, folder, written=0 if found else 1, numbers=artifact.numbers)
         progress.finish(**summary.values())
         return summary
+
+
+@contextmanager
+def _lock(stage: FitStage[Any], dataset: Dataset, identity: Identity, wait: Say | None) -> Iterator[None]:
+    """Hold the folder alone; or, where the artifact is complete and only verified, together with others."""
+    while True:
+        shared = _is_there(stage, dataset, identity)
+        with artifact_lock(dataset.path, stage.writes, shared=shared, wait=wait):
+            if shared == _is_there(stage, dataset, identity):  # else another process was faster
+                yield
+                return
+
+
+def _is_there(stage: FitStage[Any], dataset: Dataset, identity: Identity) -> bool:
+    artifact = Artifact(dataset.path / stage.writes, stage.writes)
+    return (artifact.folder / IDENTITY).exists() and artifact.is_complete and artifact.identity == identity
 
 
 def _identity(stage: FitStage[Any], config: Any, dataset: Dataset) -> Identity:
@@ -120,6 +141,7 @@ def _refuse_strangers(stage: FitStage[Any], folder: Path) -> None:
 
 def plan_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices) -> dict[str, Any]:
     """Whether the artifact is there, else what the stage says it would do; writes nothing."""
+    config = stage.on_device(config, execution.devices()[0])
     identity = _identity(stage, config, dataset)
     folder = dataset.path / stage.writes
     plan = {"stage": stage.name, "reads": sorted(identity.inputs), "device": execution.devices()[0]}

@@ -1,6 +1,7 @@
 """Runs a map stage: the shards that are left, on one process or several, and the share of rejects."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -65,9 +66,10 @@ class Prepared:
 def prepare_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Execution) -> Prepared:
     """Look at the inputs; nothing is written. Raises what `Stage.inputs` and `Execution.devices` raise."""
     inputs = stage.inputs(config, dataset)  # first: it says what is missing
+    devices = execution.devices() if stage.uses_torch else ["cpu"]
+    config = stage.on_device(config, devices[0])
     sources = stage.sources(config, dataset)
     identity = identity_of(stage, config, inputs, {"shards": sources.num_shards, "rows": sources.num_rows})
-    devices = execution.devices() if stage.uses_torch else ["cpu"]
     return Prepared(stage, config, dataset, execution, sources, identity, devices)
 
 
@@ -81,6 +83,7 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
             claim(folder / "column.json", ready.identity)
         column = Column(folder)
         done, left = ready.divide(column.complete_shards())
+        remove_parts(folder, [shard_name(shard) for shard in done])
         remove_spools(folder, done)
         settle(folder, done, ready.identity.digest)
         summary = Summary(stage.name, folder)
@@ -130,9 +133,10 @@ def _receipts(ready: Prepared, left: list[int], progress: Progress) -> Iterator[
 
 
 def _check_rejects(stage: MapStage[Any], summary: Summary, total: int, most: float) -> None:
-    rejected = summary.rejected.total()
+    found = Counter({reason: count for reason, count in summary.rejected.items() if reason not in stage.by_choice})
+    rejected = found.total()
     if rejected > most * total:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in summary.rejected.most_common())
+        reasons = ", ".join(f"{reason} {count}" for reason, count in found.most_common())
         raise DataError(
             f"{stage.name}: {rejected} of {total} rows rejected ({reasons}), more than --max-rejects {most:g} allows; "
             f"'viewkit status {summary.folder.parent} --rejects' lists them; correct the source, or allow more"

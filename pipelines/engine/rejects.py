@@ -29,6 +29,7 @@ REASONS: Mapping[str, str] = {
     "non_finite": "a network's output for this image is NaN or infinite",
     "near_constant": "a generated view of a single colour",
     "no_generated_view": "a view is needed from the generated image, and `genview` rejected this row",
+    "not_in_subset": "left out on purpose, by --subset or --only",
     "no_pairs": "`pairs` rejected this row",
 }
 """Every reason for which any stage rejects a row, and what it means; docs/columns.md lists them."""

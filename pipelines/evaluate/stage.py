@@ -184,10 +184,10 @@ class EvaluateStage(FitStage[EvaluateConfig]):
             result["corruptions"] = found
             for name, own in found["probes"].items():
                 for probe, summed in own.items():
-                    for mean in ("mce_unnormalised", "mce_alexnet"):
-                        if summed[mean] is not None:
-                            numbers[f"{name} {probe} {mean}"] = summed[mean]
-                            run.progress.message(f"evaluate: {name}: {probe}: {mean} {100 * summed[mean]:.2f} %")
+                    for total in ("mce_unnormalised", "mce_alexnet"):
+                        if summed[total] is not None:
+                            numbers[f"{name} {probe} {total}"] = summed[total]
+                            run.progress.message(f"evaluate: {name}: {probe}: {total} {100 * summed[total]:.2f} %")
         write_atomic(run.folder / RESULT, encode_json(result))
         return numbers
 

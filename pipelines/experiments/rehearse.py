@@ -60,7 +60,16 @@ def rehearsal_of(experiment: Experiment) -> Rehearsal:
     return Rehearsal(replace(experiment, stages=stages, runs=runs, needs={}, published=()), tuple(replaced))
 
 
-LEFT_OUT = ("weights", "encoder_weights", "compile", "micro_batch", "tensorboard")
+LEFT_OUT = (
+    "weights",
+    "encoder_weights",
+    "trunk",
+    "trunk_weights",
+    "from_dataset",
+    "compile",
+    "micro_batch",
+    "tensorboard",
+)
 """Options that a miniature has no use for."""
 
 Tell = Callable[[str], None]
@@ -96,7 +105,9 @@ def _estimator(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def _foreground(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    small = {**_at_most(options, sample=TRAIN_IMAGES), "sign": "+"}
+    small = _at_most({name: value for name, value in options.items() if name != "side_px"}, sample=TRAIN_IMAGES)
+    if options.get("of") == "views":
+        small["sign"] = "+"
     if "encoder" in options:
         small["encoder"] = _encoder(options["encoder"], tell)
     return small
@@ -108,7 +119,9 @@ def _fidelity(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def _generate(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    small = _foreground(options, tell)
+    small = {**_foreground(options, tell), "sign": "+"}
+    if "subset" in small:
+        small["subset"] = TRAIN_IMAGES // 2
     generator = options.get("generator", "retrieval")
     if GENERATORS[generator].needs_weights:
         tell(f"retrieval for the generator {generator}")
@@ -127,7 +140,7 @@ def _rounds(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def _quality(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    return {name: value for name, value in _foreground(options, tell).items() if name != "side_px"}
+    return {**_foreground(options, tell), "sign": "+"}
 
 
 def _audit(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
@@ -160,6 +173,7 @@ def _evaluate(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     small = _at_most(
         options, max_iterations=5, epochs=1, tune_epochs=1, batch_size=BATCH, tune_batch_size=BATCH, seeds=1
     )
+    small.pop("train", None)  # the rehearsal's own images have classes
     return {**small, "rates": ",".join(rates)}
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from viewkit.pipelines.encoders.names import ENCODER_HELP, Precision, check_side, encoder_card
+from viewkit.pipelines.encoders.names import ENCODER_HELP, PRECISION_HELP, AnyPrecision, check_side, encoder_card
 from viewkit.shards.errors import ConfigError
 
 Sign = Literal["auto", "+", "-", "skewness", "reference"]
@@ -25,7 +25,7 @@ class ForegroundConfig:
     sample: SampleOption = 10_000
     share: ShareOption = 0.40
     sign: SignOption = "auto"
-    precision: Annotated[Precision, "precision of the encoder; fp16 or bf16 is faster on a GPU"] = "fp32"
+    precision: Annotated[AnyPrecision, f"precision of the encoder: {PRECISION_HELP}"] = "auto"
     index: Annotated[
         bool, "with --of images, also store the embedding of every image, which the generator 'retrieval' searches"
     ] = True

@@ -88,7 +88,7 @@ def nearest_other(
     where = torch.full((len(queries),), -1, dtype=torch.int64, device=queries.device)
     own = own.to(queries.device)
     for start in range(0, len(index), block):
-        rows = torch.from_numpy(np.array(index[start : start + block])).to(queries)
+        rows = torch.from_numpy(np.asarray(index[start : start + block])).to(queries)  # no copy on a CPU
         products = queries @ rows.mT  # n m
         products.masked_fill_(~rows.any(dim=1), -torch.inf)
         inside = (own >= start) & (own < start + len(rows))
@@ -100,6 +100,6 @@ def nearest_other(
 
 
 def open_index(path: Path) -> Float[np.ndarray, "m d"]:
-    """A memory map of the rows `foreground` wrote."""
-    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    """A memory map of the rows `foreground` wrote; copy-on-write, since torch takes no read-only memory."""
+    array: np.ndarray = np.load(path, mmap_mode="c", allow_pickle=False)
     return array

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ from jaxtyping import Bool, Float, Float64, UInt8
 from torch import Tensor
 
 from viewkit.pipelines.encoders.encoder import Encoder
-from viewkit.pipelines.encoders.names import encoder_reads
+from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
 from viewkit.pipelines.encoders.stored_views import IMAGES, generated_input, views_per_pass
 from viewkit.pipelines.engine.contract import FitStage, Run
@@ -95,6 +96,9 @@ class ForegroundStage(FitStage[ForegroundConfig]):
     def reads(self, config: ForegroundConfig) -> tuple[str, ...]:
         columns = (IMAGES,) if self.of == "images" else (IMAGES, self.pairs)
         return (*columns, *encoder_reads(config.encoder))
+
+    def on_device(self, config: ForegroundConfig, device: str) -> ForegroundConfig:
+        return replace(config, precision=resolve_precision(config.precision, device, config.encoder))
 
     def settings(self, config: ForegroundConfig) -> dict[str, Any]:
         """Without the options that this kind of fit has no use for."""
@@ -191,7 +195,7 @@ class ForegroundStage(FitStage[ForegroundConfig]):
             weights=self.weights,
             encoder_weights=self.encoder_weights,
             device=run.device,
-            precision=config.precision,
+            precision=resolve_precision(config.precision, run.device, config.encoder),
             side_px=config.side_px,
         )
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from viewkit.pipelines.encoders.names import ENCODER_HELP, Precision, encoder_card
+from viewkit.pipelines.encoders.names import ENCODER_HELP, PRECISION_HELP, AnyPrecision, encoder_card
 from viewkit.pipelines.foreground.config import ForegroundConfig, SampleOption, ShareOption, SignOption
 from viewkit.pipelines.weights.cards import GENERATORS, default_encoder
 from viewkit.shards.errors import ConfigError
@@ -28,8 +28,8 @@ class GenerateConfig:
     share: ShareOption = 0.40
     sign: SignOption = "auto"
     precision: Annotated[
-        Precision, "precision of the generator's networks; fp16 or bf16 is several times faster on a GPU"
-    ] = "fp32"
+        AnyPrecision, f"precision of the generator's networks and of an encoder from elsewhere: {PRECISION_HELP}"
+    ] = "auto"
     generator: Annotated[str, GENERATOR_HELP] = "retrieval"
     strategy: Annotated[
         Literal["adaptive", "constant", "random", "table"],
@@ -57,8 +57,16 @@ class GenerateConfig:
         int | None,
         "side at which a diffusion generator samples, a multiple of 8 (default: the folder's own, 768 for unCLIP)",
     ] = None
-    output_px: Annotated[int, "side of the stored views of a diffusion generator"] = 512
-    quality: Annotated[int, "JPEG quality of the stored views of a diffusion generator, 4:4:4"] = 95
+    output_px: Annotated[
+        int | None,
+        "side of the stored views of a diffusion generator (default: the images' own, as the next power of two, 32 ... "
+        "512)",
+    ] = None
+    format: Annotated[Literal["jpg", "webp", "png"], "how a diffusion generator's views are stored"] = "jpg"
+    quality: Annotated[int, "quality of stored JPEG (4:4:4) and WebP views, 1 ... 100"] = 95
+    subset: Annotated[
+        int | None, "views of so many images only, those with the smallest key hashes (default: of all)"
+    ] = None
     attempts: Annotated[int, "attempts at a view, each with another seed, before a broken result becomes a reject"] = 3
     seed: Annotated[int, "seed of every draw"] = 0
 
@@ -80,12 +88,13 @@ class GenerateConfig:
         for name, most in (
             ("steps", 1000),
             ("output_px", 8192),
+            ("subset", 10**9),
             ("attempts", 100),
             ("quality", 100),
             ("views_per_image", 100),
         ):
             value = getattr(self, name)
-            if not 1 <= value <= most:
+            if value is not None and not 1 <= value <= most:
                 raise ConfigError(f"{name} is {value}; it must lie in 1 ... {most}")
         if self.render_px is not None and (self.render_px < 8 or self.render_px % 8):
             raise ConfigError(f"render_px is {self.render_px}; it must be a positive multiple of 8, e.g. 768")
@@ -95,21 +104,20 @@ class GenerateConfig:
         return self.encoder or default_encoder(self.generator)
 
     @property
-    def encoder_precision(self) -> Precision:
-        """The generator's, for the encoder in its folder; any other runs in fp32."""
-        return self.precision if encoder_card(self.encoder_name).weights == "folder" else "fp32"
+    def encoder_precision(self) -> AnyPrecision:
+        """The generator's, for an encoder in its folder or with published weights; viewkit's own run in fp32."""
+        return self.precision if encoder_card(self.encoder_name).weights in ("folder", "published") else "fp32"
 
     @property
     def guidance_scale(self) -> float:
         return GENERATORS[self.generator].guidance if self.guidance is None else self.guidance
 
     def foreground(self) -> ForegroundConfig:
-        """Config of the `foreground` stage that has to run first."""
+        """Config of the `foreground` stage that has to run first; it keeps both signs, and `generate` takes one."""
         return ForegroundConfig(
             encoder=self.encoder_name,
             sample=self.sample,
             share=self.share,
-            sign=self.sign,
             precision=self.encoder_precision,
             index=self.generator == "retrieval",
         )

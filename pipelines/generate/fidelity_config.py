@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from viewkit.pipelines.encoders.names import ENCODER_HELP, Precision, encoder_card
+from viewkit.pipelines.encoders.names import ENCODER_HELP, PRECISION_HELP, AnyPrecision, encoder_card
 from viewkit.shards.errors import ConfigError
 
 
@@ -13,7 +13,7 @@ class FidelityConfig:
 
     encoder: Annotated[str, f"whose embeddings are compared: {ENCODER_HELP}"] = "estimator"
     sample: Annotated[int, "images measured, those with the smallest key hashes; the paper takes 50,000"] = 50_000
-    precision: Annotated[Precision, "precision of the encoder"] = "fp32"
+    precision: Annotated[AnyPrecision, f"precision of the encoder: {PRECISION_HELP}"] = "auto"
 
     def __post_init__(self) -> None:
         encoder_card(self.encoder)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import Float64, UInt8
 
 from viewkit.pipelines.encoders.encoder import Encoder
-from viewkit.pipelines.encoders.names import encoder_reads
+from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
 from viewkit.pipelines.engine.batches import batches, padded
 from viewkit.pipelines.engine.contract import FitStage, Run
@@ -52,6 +53,9 @@ class FidelityStage(FitStage[FidelityConfig]):
     def writes(self) -> str:
         return "fidelity" if self.column == COLUMN else f"fidelity_{self.column}"
 
+    def on_device(self, config: FidelityConfig, device: str) -> FidelityConfig:
+        return replace(config, precision=resolve_precision(config.precision, device, config.encoder))
+
     def reads(self, config: FidelityConfig) -> tuple[str, ...]:
         return ("images", self.column, *encoder_reads(config.encoder))
 
@@ -70,7 +74,7 @@ class FidelityStage(FitStage[FidelityConfig]):
             weights=self.weights,
             encoder_weights=self.encoder_weights,
             device=run.device,
-            precision=config.precision,
+            precision=resolve_precision(config.precision, run.device, config.encoder),
         )
         run.progress.start(self.name, len(keys), "images")
         cosine, other, level = [], [], []

@@ -1,7 +1,8 @@
 """Stage `generate`: foreground share, noise level and generated views of every image."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,24 +11,31 @@ import torch
 from jaxtyping import UInt8
 
 from viewkit.pipelines.encoders.encoder import Encoder
-from viewkit.pipelines.encoders.names import encoder_reads
+from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
 from viewkit.pipelines.engine.batches import batches, padded
 from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
 from viewkit.pipelines.engine.rejects import decode_or_reject, reject
+from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.foreground.artifact import Foreground
 from viewkit.pipelines.foreground.share import adaptive_level
 from viewkit.pipelines.generate.config import GenerateConfig
 from viewkit.pipelines.generate.generators.interface import Failed, Generated, Generator, Setup, generator_class
 from viewkit.pipelines.generate.levels import LevelTable, sample_level
 from viewkit.pipelines.generate.micro_batches import MicroBatches
+from viewkit.pipelines.pairs.generated import check_genview
 from viewkit.pipelines.weights.cards import GENERATORS
-from viewkit.shards.codecs import encode_json
+from viewkit.pipelines.weights.folder import sha256_of
+from viewkit.shards.codecs import encode_json, image_field, image_size
+from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import ConfigError
+from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.view_fields import fields_of_views
 
+SMALLEST_PX, LARGEST_PX = 32, 512
+SIZED = 64
+"""Images whose sizes say what side views are stored at."""
 BATCH = 16
 """Rows per forward pass: a GPU is full with 8 to 16 at 768 px."""
 
@@ -37,20 +45,22 @@ class GenerateStage(MapStage[GenerateConfig]):
 
     weights: the generator's folder, or its hub id and commit. levels: CSV file of the strategy ``table``.
     encoder_weights: as `ForegroundStage` has it. batch_size: rows per forward pass; every batch is filled up to it.
-    compile: the networks go through torch.compile, which takes minutes and then saves time on every image.
+    compile: the networks go through torch.compile, which takes minutes and then saves time on every image. column: the
+    column to write, `genview` or `genview_NAME`. only: text file with the keys of the images that get views, a key a
+    line.
 
-    Version 2: the solver `ddim` no longer clips latents to [-1, 1].
+    Version 3: what is sampled again is sampled alone, not in a batch.
     """
 
     name = "generate"
-    version = 2
+    version = 3
+    by_choice: ClassVar[frozenset[str]] = frozenset({"not_in_subset"})
     shown_as = "genview"
     holds: ClassVar[Mapping[str, str]] = {
         "jpg, png or webp": "the generated view; of several, the others are 1.jpg, 2.jpg ...",
         "json": "foreground_share, level (0-999), seed, attempt, generator; for retrieval also neighbour and cosine; "
         "with several views also views, a list of each view's own facts",
     }
-    writes = "genview"
 
     def __init__(
         self,
@@ -59,25 +69,43 @@ class GenerateStage(MapStage[GenerateConfig]):
         levels: Path | None = None,
         encoder_weights: Path | None = None,
         compile: bool | None = None,
+        column: str = "genview",
+        only: Path | None = None,
     ) -> None:
         if batch_size is not None and not 1 <= batch_size <= 4096:
             raise ConfigError(f"--batch-size is {batch_size}; it must lie in 1 ... 4096")
         self.weights, self.levels, self.encoder_weights = weights, levels, encoder_weights
         self.batch_size = batch_size or BATCH
         self.compiled = bool(compile)
+        self.column, self.only = check_genview(column), only
+
+    @property
+    def writes(self) -> str:
+        return self.column
+
+    def on_device(self, config: GenerateConfig, device: str) -> GenerateConfig:
+        return replace(config, precision=resolve_precision(config.precision, device))
 
     def reads(self, config: GenerateConfig) -> tuple[str, ...]:
         return ("images", "foreground", *encoder_reads(config.encoder_name))
 
     def check(self, config: GenerateConfig) -> None:
-        """Also reads the table of levels, and looks for the generator's weights."""
+        """Also reads the table of levels and the list of keys, and looks for the generator's weights."""
         self._table(config)
+        if self.only is not None:
+            if config.subset is not None:
+                raise ConfigError(f"subset is {config.subset} and --only is {self.only}; give one of them")
+            read_keys(self.only)
         generator_class(config.generator).inputs(config, self.weights)
 
     def inputs(self, config: GenerateConfig, dataset: Dataset) -> Mapping[str, str]:
+        """Asks for the foreground's sign, too, where levels depend on it: an open one stops before any work."""
         table = self._table(config)
+        inputs = super().inputs(config, dataset)
+        self._foreground(config, dataset, table)
         return {
-            **super().inputs(config, dataset),
+            **inputs,
+            **({} if self.only is None else {"only": sha256_of(self.only)}),
             **encoder_inputs(config.encoder_name, self.weights, self.encoder_weights),
             **generator_class(config.generator).inputs(config, self.weights),
             **({} if table is None else {"levels": table.digest}),
@@ -87,23 +115,47 @@ class GenerateStage(MapStage[GenerateConfig]):
         return GENERATORS[config.generator].expensive
 
     def prepare(self, config: GenerateConfig, run: Run) -> ShardFn:
-        table = self._table(config)
+        config = self.on_device(config, run.device)
+        images, table = run.dataset.column("images"), self._table(config)
+        chosen = self._chosen(config, images)
         if table is not None:
-            table.check_keys(run.dataset.column("images").keys())
-        foreground = Foreground.read(run.dataset.artifact("foreground"))
+            table.check_keys(list(images.keys()) if chosen is None else sorted(chosen))
+        if config.output_px is None:
+            config = replace(config, output_px=natural_px(images))
+        foreground = self._foreground(config, run.dataset, table)
         encoder = open_encoder(
             config.encoder_name,
             run.dataset,
             weights=self.weights,
             encoder_weights=self.encoder_weights,
             device=run.device,
-            precision=config.encoder_precision,
+            precision=resolve_precision(config.encoder_precision, run.device),
         )
         foreground.check_encoder(encoder.fingerprint())
         setup = Setup(config, run, encoder, foreground, self.weights, self.compiled)
         generator = generator_class(config.generator).create(setup)
         micro = MicroBatches(self.batch_size, "generate", run.progress.message)
-        return ViewMaker(config, run, encoder, foreground, generator, table, self.batch_size, micro).views
+        return ViewMaker(config, run, encoder, foreground, generator, table, self.batch_size, micro, chosen).views
+
+    def _foreground(self, config: GenerateConfig, dataset: Dataset, table: LevelTable | None) -> Foreground:
+        """With the sign that is asked for; `DataError` where it is open and levels depend on it."""
+        foreground = Foreground.read(dataset.artifact("foreground"))
+        by_share = config.strategy == "adaptive" or (table is not None and not table.by_key)
+        if by_share or config.sign in ("+", "-") or foreground.signs[config.sign] in ("+", "-"):
+            return foreground.with_sign(config.sign)
+        return foreground
+
+    def _chosen(self, config: GenerateConfig, images: Column) -> frozenset[str] | None:
+        """Keys of the images that get views; None for all. `DataError` for a listed key that no image has."""
+        if config.subset is not None:
+            return frozenset(smallest(images.keys(), config.subset))
+        if self.only is None:
+            return None
+        keys = read_keys(self.only)
+        unknown = [key for key in keys if key not in images.place_of]
+        if unknown:
+            raise DataError(f"{self.only}: {len(unknown)} of its keys are no images (first: {unknown[0]})")
+        return frozenset(keys)
 
     def _table(self, config: GenerateConfig) -> LevelTable | None:
         """The user's levels; `ConfigError` unless strategy and file go together."""
@@ -136,7 +188,10 @@ class PlannedView:
 
 @dataclass(frozen=True)
 class ViewMaker:
-    """One worker's loaded models, and the work on rows. micro: batches of views that are sampled at once."""
+    """One worker's loaded models, and the work on rows. micro: batches of views that are sampled at once.
+
+    chosen: keys of the images that get views, None for all.
+    """
 
     config: GenerateConfig
     run: Run
@@ -146,11 +201,13 @@ class ViewMaker:
     table: LevelTable | None
     batch_size: int
     micro: MicroBatches
+    chosen: frozenset[str] | None = None
 
     def views(self, rows: Iterator[Row]) -> Iterator[Row | Reject]:
         """One row or reject for each of `rows`, in order."""
         for batch in batches(rows, self.batch_size):
-            decoded, outcomes = _decode(batch)
+            decoded, outcomes = _decode([row for row in batch if self.chosen is None or row.key in self.chosen])
+            outcomes |= {row.key: _left_out(row.key) for row in batch if row.key not in decoded.keys() | outcomes}
             outcomes |= self._generate(self._encode(decoded))
             yield from (outcomes[row.key] for row in batch)
 
@@ -219,13 +276,18 @@ class ViewMaker:
             conditioning = generator.perturb(embedding, level, torch.from_numpy(noise))
             return generator.sample(conditioning, torch.from_numpy(latents), [view.image.key for view in batch])
 
-        return self.micro.run(len(planned), sample)
+        return self.micro.run(len(planned), sample, alone=attempt > 0)
 
     @staticmethod
     def _names(view: PlannedView, attempt: int) -> tuple[object, ...]:
         """What the noise of a view depends on, beside the seed."""
         first = (view.image.key, "view", attempt)
         return (*first, view.number) if view.number else first
+
+    @property
+    def _knows_sign(self) -> bool:
+        """Whether the foreground has a sign; an open one stays so where levels do not depend on it."""
+        return self.config.sign in ("+", "-") or self.foreground.signs[self.config.sign] in ("+", "-")
 
     def _size(self) -> dict[str, int]:
         """Marks what was made by smaller batches than asked for: it may differ in its last bits."""
@@ -234,7 +296,7 @@ class ViewMaker:
     def _row(self, image: Image, views: Sequence[tuple[Generated, Mapping[str, Any]]]) -> Row:
         each = [{**facts, **view.facts} for view, facts in views]
         facts: dict[str, Any] = {
-            "foreground_share": image.count / image.total,
+            **({"foreground_share": image.count / image.total} if self._knows_sign else {}),
             "level": image.level,
             "seed": self.config.seed,
             "generator": self.generator.name,
@@ -243,6 +305,36 @@ class ViewMaker:
         }
         fields = fields_of_views([view.fields for view, _ in views])
         return Row(image.key, {**fields, "json": encode_json(facts)})
+
+
+def natural_px(images: Column) -> int:
+    """Side of stored views where nothing else is said: the images' short side as the next power of two, 32 ... 512.
+
+    CIFAR's 32 px, Tiny-ImageNet's 64 and ImageNet's 512 are those of GenView's appendix A. Judged by the median of the
+    `SIZED` images with the smallest key hashes, from their headers.
+    """
+    sizes = []
+    for key in smallest(images.keys(), SIZED):
+        with suppress(DataError):  # an image that is none is a reject of its own
+            sizes.append(min(image_size(image_field(images.fields(images.place_of[key]))[1])))
+    side = 2 ** np.ceil(np.log2(np.median(sizes))) if sizes else LARGEST_PX
+    return int(min(LARGEST_PX, max(SMALLEST_PX, side)))
+
+
+def read_keys(path: Path) -> list[str]:
+    """The keys that a text file lists, one a line; `DataError` for a file that holds none or cannot be read."""
+    try:
+        keys = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read as a list of keys ({error}); it must be text, a key a line") from error
+    keys = [key.strip() for key in keys if key.strip()]
+    if not keys:
+        raise DataError(f"{path}: lists no key; write one a line")
+    return keys
+
+
+def _left_out(key: str) -> Reject:
+    return reject(key, "not_in_subset", "no view was asked for")
 
 
 def _decode(rows: Sequence[Row]) -> tuple[dict[str, UInt8[np.ndarray, "h w 3"]], dict[str, Row | Reject]]:

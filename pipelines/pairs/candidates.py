@@ -44,16 +44,34 @@ def sample_round(
     generated = _sizes([row.generated or row.original for row in rows])
     lacking = np.array([row.generated is None for row in rows])[:, None]
     keys = [row.key for row in rows]
-    shared = {"seed": seed, "stage": stage, "round": round, "rounds": rounds, "num_views": num_views}
     if candidates == "either":
         recipes = sample_recipes(
-            policy, row_ids(keys), sizes, pipelines=pipelines, p_generated=1.0, generated_sizes=generated, **shared
+            policy,
+            row_ids(keys),
+            sizes,
+            seed=seed,
+            stage=stage,
+            round=round,
+            rounds=rounds,
+            num_views=num_views,
+            pipelines=pipelines,
+            p_generated=1.0,
+            generated_sizes=generated,
         )
         recipes[..., SOURCE] = np.where(lacking, ORIGINAL, recipes[..., SOURCE])
         return recipes
-    source = np.where(lacking, ORIGINAL, view_sources(candidates, num_views)).astype(np.int64)
     return sample_candidates(
-        policy, keys, sizes, pipelines=pipelines, source=source, generated_sizes=generated, **shared
+        policy,
+        keys,
+        sizes,
+        seed=seed,
+        stage=stage,
+        round=round,
+        rounds=rounds,
+        num_views=num_views,
+        pipelines=pipelines,
+        source=np.where(lacking, ORIGINAL, view_sources(candidates, num_views)).astype(np.int64),
+        generated_sizes=generated,
     )
 
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from viewkit.pipelines.encoders.names import encoder_card
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
 from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
-from viewkit.pipelines.views.options import PARAMETERS, SamplingOptions
+from viewkit.pipelines.views.options import AUGMENTATION, PARAMETERS, SamplingOptions
 from viewkit.pipelines.views.policy import IouCeiling
 from viewkit.shards.errors import ConfigError
 
@@ -68,6 +69,15 @@ class ViewOptions(SamplingOptions):
     k_al: Annotated[
         float | None, "vs2fi: minimum Alignment Level of a pair (default: 7/12 of the estimator's blocks)"
     ] = None
+    crop_box: Annotated[
+        float | None,
+        "ContrastiveCrop: centres of crops lie in the box where the heat map of a frozen encoder exceeds this share of "
+        "its range: 0.1 for ResNets, 0.3 to 0.5 for ViTs",
+        AUGMENTATION,
+    ] = None
+    crop_box_encoder: Annotated[
+        str, "crop_box: whose heat map: estimator, runs/NAME, or timm:NAME/random", AUGMENTATION
+    ] = "estimator"
     alpha: Annotated[
         float, "probability that one of the two views, or half of several, is cropped from the generated image"
     ] = 0.0
@@ -149,6 +159,24 @@ class ViewOptions(SamplingOptions):
                 "not selected by; take --select random, stored or vs2fi"
             )
         check_genview(self.genview)
+        self._check_box()
+
+    def _check_box(self) -> None:
+        if self.crop_box is None:
+            return
+        if not 0 <= self.crop_box < 1:
+            raise ConfigError(f"crop_box is {self.crop_box}; it must lie in 0 ... 1, below 1, e.g. 0.1")
+        if self.alpha:
+            raise ConfigError(
+                f"crop_box is {self.crop_box} and alpha is {self.alpha}: boxes are those of the images, and generated "
+                "ones are others; set --alpha 0"
+            )
+        if encoder_card(self.crop_box_encoder).weights not in ("artifact", "none") and not (
+            self.crop_box_encoder.endswith("/random")
+        ):
+            raise ConfigError(
+                f"crop_box_encoder is '{self.crop_box_encoder}', whose weights lie elsewhere; take estimator, runs/NAME"
+            )
 
     @property
     def rates_fresh(self) -> bool:
@@ -174,7 +202,8 @@ class ViewOptions(SamplingOptions):
             ("select_static_colour", by_loss, "--select hard or easy"),
             ("log_views", by_loss, "--select hard or easy"),
             ("agreement_every", by_loss and previews, "--select-side-px or --select-static-colour"),
-            *((name, not self.selection.stored, SAMPLED_BY_SCORE) for name in self.CHANGES),
+            *((name, not self.selection.stored, SAMPLED_BY_SCORE) for name in (*self.CHANGES, "crop_box")),
+            ("crop_box_encoder", self.crop_box is not None or self.crop_box_encoder == "estimator", "--crop-box"),
             ("other_policy", self.selection.stored, "--select stored or vs2fi"),
             ("genview", self.alpha > 0 or self.genview == GENVIEW, "--alpha above 0"),
             ("quality_column", stored or self.quality_column == "quality", "--select stored or vs2fi"),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import cast
 
 from viewkit.pipelines.distributed import rank, share_of_batch, world_size
+from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.hard_views.crops import HardCrops, with_candidates
 from viewkit.pipelines.hard_views.log import ViewLog
@@ -12,6 +13,7 @@ from viewkit.pipelines.hard_views.pairs import HardPairs, Rule
 from viewkit.pipelines.hard_views.preview import Preview
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.models.backbone import Backbone
+from viewkit.pipelines.pairs.crop_boxes import CropBoxes
 from viewkit.pipelines.pairs.filter import consistency_threshold_of
 from viewkit.pipelines.pairs.load import SOURCES, Selection, candidates_of, open_loader
 from viewkit.pipelines.pairs.lowest_iou import LowestIouPairs
@@ -88,9 +90,18 @@ def random_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds:
         alpha=settings.alpha,
         generated=settings.generated,
         by_side=settings.num_globals is None and settings.views_per_side > 1,
+        boxes=crop_boxes(settings, run),
         rounds=rounds,
     )
     return LowestIouPairs(random) if settings.select == "lowest_iou" else random
+
+
+def crop_boxes(settings: PretrainSettings, run: Run) -> CropBoxes | None:
+    """The boxes that the options ask for."""
+    if settings.crop_box is None:
+        return None
+    encoder = open_encoder(settings.crop_box_encoder, run.dataset, device=run.device)
+    return CropBoxes(encoder, settings.crop_box)
 
 
 def views_policy(settings: PretrainSettings) -> Policy:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from viewkit.pipelines.encoders.names import ENCODER_HELP, Precision
+from viewkit.pipelines.encoders.names import ENCODER_HELP, PRECISION_HELP, AnyPrecision
 from viewkit.pipelines.foreground.config import ForegroundConfig, SampleOption, SignOption
 
 
@@ -19,7 +19,7 @@ class QualityConfig:
     side_px: Annotated[
         int | None, "side of the views it encodes, px (default: its own; 224 for convnext_base_w, as published)"
     ] = None
-    precision: Annotated[Precision, "precision of the encoder; fp16 or bf16 is faster on a GPU"] = "fp32"
+    precision: Annotated[AnyPrecision, f"precision of the encoder: {PRECISION_HELP}"] = "auto"
     sample: SampleOption = 10_000
     sign: SignOption = "auto"
 

@@ -5,6 +5,7 @@ KEY.quality.npy: float32 [r c], the pairs of every round in the order of `pairs.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,7 +14,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from viewkit.pipelines.encoders.encoder import Encoder
-from viewkit.pipelines.encoders.names import encoder_reads
+from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder, refuse_unused_folder
 from viewkit.pipelines.encoders.stored_views import (
     IMAGES,
@@ -74,6 +75,9 @@ class QualityStage(MapStage[QualityConfig]):
     def writes(self) -> str:
         return self.column
 
+    def on_device(self, config: QualityConfig, device: str) -> QualityConfig:
+        return replace(config, precision=resolve_precision(config.precision, device, config.encoder))
+
     def reads(self, config: QualityConfig) -> tuple[str, ...]:
         return (IMAGES, self.pairs, self.foreground, *encoder_reads(config.encoder))
 
@@ -98,7 +102,7 @@ class QualityStage(MapStage[QualityConfig]):
             weights=self.weights,
             encoder_weights=self.encoder_weights,
             device=run.device,
-            precision=config.precision,
+            precision=resolve_precision(config.precision, run.device, config.encoder),
             side_px=config.side_px,
         )
         foreground.check_encoder(encoder.fingerprint())

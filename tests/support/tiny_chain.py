@@ -12,6 +12,8 @@ import numpy as np
 from PIL import Image
 from small_datasets import CPU, contents
 
+from viewkit.pipelines.draw.config import DrawConfig
+from viewkit.pipelines.draw.stage import DrawStage
 from viewkit.pipelines.engine.contract import FitStage, MapStage
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.run import run_stage
@@ -74,6 +76,7 @@ def jobs(source: Path) -> dict[str, Job]:
         Job(GenerateStage(), generate),
         Job(HistogramsStage(), HistogramsConfig(images=IMAGES, negatives=7)),
         Job(ScoreStage(), ScoreConfig(rounds=2)),
+        Job(DrawStage("pairs_drawn"), DrawConfig(rounds=2)),
         Job(ViewsForegroundStage(), quality.foreground()),
         Job(QualityStage(), quality),
     ]

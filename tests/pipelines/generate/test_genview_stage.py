@@ -1,6 +1,9 @@
 """The stages `foreground` and `generate`, run whole on a small dataset."""
 
 import shutil
+import threading
+import time
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -8,19 +11,25 @@ import pytest
 import torch
 from reference.genview_pipeline import tiny_pipeline
 from reference.genview_worlds import CPU, discs_dataset
+from vs2fi_world import write_column
 
 from viewkit.pipelines.encoders.open import open_encoder
+from viewkit.pipelines.engine.contract import Silent
+from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.run import plan_stage, run_stage
+from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.foreground.artifact import Foreground
 from viewkit.pipelines.foreground.config import ForegroundConfig
 from viewkit.pipelines.foreground.stage import ForegroundStage
 from viewkit.pipelines.generate.config import GenerateConfig
 from viewkit.pipelines.generate.generators.interface import Failed
 from viewkit.pipelines.generate.generators.retrieval import Retrieval
-from viewkit.pipelines.generate.stage import GenerateStage
-from viewkit.shards.codecs import decode_image, decode_json, image_field
+from viewkit.pipelines.generate.stage import GenerateStage, natural_px
+from viewkit.shards.codecs import decode_image, decode_json, encode_png, image_field
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
+from viewkit.shards.lock import artifact_lock
+from viewkit.shards.row import Row
 
 CONFIG = GenerateConfig(sample=30)
 UNCLIP = GenerateConfig(generator="unclip", sample=30, steps=1, render_px=32, output_px=64, sign="+")
@@ -222,9 +231,10 @@ def test_a_failed_draw_is_repeated_with_the_next_seed_and_then_rejected(fitted, 
     assert [outcome.key for outcome in outcomes] == [f"disc{i:03d}" for i in range(4)]
     assert decode_json(outcomes[1].fields["json"])["attempt"] == 1
     assert (outcomes[2].reason, outcomes[2].detail) == ("near_constant", "grey")
-    assert [set(keys) for keys, _ in seen] == [{f"disc{i:03d}" for i in range(4)}, {"disc001", "disc002"}, {"disc002"}]
-    assert all(len(keys) == 4 for keys, _ in seen)
-    assert not torch.equal(seen[1][1][1], seen[2][1][0])
+    assert [keys for keys, _ in seen] == [
+        tuple(f"disc{i:03d}" for i in range(4)), ("disc001",), ("disc002",), ("disc002",)
+    ]  # fmt: skip
+    assert not torch.equal(seen[2][1][0], seen[3][1][0])
 
 
 def test_a_foreground_of_another_encoder_is_refused(fitted):
@@ -239,11 +249,112 @@ def test_a_dataset_too_small_for_the_fit_says_so(tmp_path):
         run_stage(ForegroundStage(), CONFIG.foreground(), dataset, CPU)
 
 
-def test_an_undecided_sign_leaves_a_contact_sheet(fresh, monkeypatch):
+def test_an_undecided_sign_leaves_a_contact_sheet_and_stops_what_depends_on_it_alone(fresh, monkeypatch):
     monkeypatch.setattr("viewkit.pipelines.foreground.sign.MIN_T", 1e9)
+    fit = run_stage(ForegroundStage(), CONFIG.foreground(), fresh, CPU)
+    assert fit.numbers["sign"] == "open" and (fresh.path / "foreground" / "masks.png").stat().st_size > 1000
     with pytest.raises(DataError, match=r"run 'viewkit generate DATASET' with --sign \+ or --sign -"):
-        run_stage(ForegroundStage(), CONFIG.foreground(), fresh, CPU)
-    assert (fresh.path / "foreground" / "masks.png").stat().st_size > 1000
+        run_stage(GenerateStage(batch_size=8), CONFIG, fresh, CPU)
+    assert not (fresh.path / "genview").exists()
+    for strategy in ("constant", "random"):
+        stage = GenerateStage(batch_size=8, column=f"genview_{strategy}")
+        assert run_stage(stage, replace(CONFIG, strategy=strategy), fresh, CPU).kept == 39
+        assert all(
+            "foreground_share" not in decode_json(each["json"]) for each in rows_of(fresh, stage.writes).values()
+        )
+    assert generate(fresh, replace(CONFIG, sign="-")).kept == 39, "without another fit"
+    fresh.check_inputs("genview_constant")
+
+
+def test_one_fit_serves_both_signs(fitted):
+    keys = [f"disc{i:03d}" for i in range(4)]
+    images = fitted.column("images")
+    counts = {}
+    for sign in ("+", "-"):
+        job = GenerateStage(batch_size=4).prepare(replace(CONFIG, sign=sign), run_of(fitted))
+        rows = job(iter([images.row(images.place_of[key]) for key in keys]))
+        counts[sign] = [decode_json(row.fields["json"])["foreground_share"] for row in rows]
+    assert counts["+"] != counts["-"]
+    auto = Foreground.read(fitted.artifact("foreground")).with_sign("auto")
+    flipped = auto.with_sign("-" if auto.stored_sign == "+" else "+")
+    assert torch.equal(flipped.direction, -auto.direction) and flipped.threshold == auto.opposite
+
+
+def test_a_table_by_key_needs_no_sign(fresh, monkeypatch, tmp_path):
+    monkeypatch.setattr("viewkit.pipelines.foreground.sign.MIN_T", 1e9)
+    run_stage(ForegroundStage(), CONFIG.foreground(), fresh, CPU)
+    table = tmp_path / "levels.csv"
+    table.write_text("key,level\n" + "".join(f"{key},100\n" for key in fresh.column("images").keys()))  # noqa: SIM118
+    config = replace(CONFIG, strategy="table")
+    assert run_stage(GenerateStage(batch_size=8, levels=table), config, fresh, CPU).kept == 39
+    shares = tmp_path / "shares.csv"
+    shares.write_text("share,level\n0,0\n0.5,100\n")
+    with pytest.raises(DataError, match="remains open"):
+        run_stage(GenerateStage(batch_size=8, levels=shares, column="genview_share"), config, fresh, CPU)
+
+
+def test_a_subset_gets_views_and_the_others_are_left_out_on_purpose(fitted, tmp_path):
+    strict = Execution(device="cpu", workers=1, max_rejects=0.05)
+    summary = run_stage(GenerateStage(batch_size=8), replace(CONFIG, subset=10), fitted, strict)
+    assert summary.kept == 10 and summary.rejected["not_in_subset"] == 30
+    assert set(fitted.column("genview").keys()) == set(smallest(fitted.column("images").keys(), 10))
+    listed = tmp_path / "keys.txt"
+    listed.write_text("disc003\n\ndisc007\n")
+    named = run_stage(GenerateStage(batch_size=8, column="genview_two", only=listed), CONFIG, fitted, strict)
+    assert named.kept == 2 and list(fitted.column("genview_two").keys()) == ["disc003", "disc007"]
+    listed.write_text("disc003\ndisc999\n")
+    with pytest.raises(DataError, match="1 of its keys are no images \\(first: disc999\\)"):
+        run_stage(GenerateStage(batch_size=8, column="genview_none", only=listed), CONFIG, fitted, strict)
+    with pytest.raises(ConfigError, match="give one of them"):
+        GenerateStage(only=listed).check(replace(CONFIG, subset=3))
+
+
+def test_the_tasks_of_an_array_wait_for_the_fit_and_verify_it_together(fitted, monkeypatch):
+    """Tasks that start together: the first one's lock is waited for, and a finished fit is read side by side."""
+    said, done = [], []
+
+    class Progress(Silent):
+        def message(self, text):
+            said.append(text)
+
+    def task():
+        part = Execution(device="cpu", workers=1, part="0/2", max_rejects=1.0)
+        done.append(run_stage(ForegroundStage(), CONFIG.foreground(), fitted, part, Progress()))
+
+    monkeypatch.setattr(
+        "viewkit.pipelines.engine.run.interruptible", lambda text: nullcontext()
+    )  # signals: main thread
+    with artifact_lock(fitted.path, "foreground", shared=False):
+        thread = threading.Thread(target=task)
+        thread.start()
+        while not said:
+            time.sleep(0.01)
+        assert not done
+        with pytest.raises(RefusedError, match="another process is writing 'foreground'"):
+            run_stage(ForegroundStage(), CONFIG.foreground(), fitted, CPU)
+    thread.join()
+    assert [each.written for each in done] == [0] and "waiting for it" in said[0]
+    with artifact_lock(fitted.path, "foreground", shared=True):
+        assert run_stage(ForegroundStage(), CONFIG.foreground(), fitted, CPU).written == 0
+
+
+def test_precision_auto_is_half_on_a_gpu_for_networks_from_elsewhere_and_the_identity_says_which():
+    config = GenerateConfig(encoder="open_clip:ViT-H-14/laion2b_s32b_b79k")
+    stage = GenerateStage()
+    assert stage.on_device(config, "cpu").precision == "fp32" and stage.on_device(config, "cuda:0").precision == "fp16"
+    fit = ForegroundStage()
+    assert fit.on_device(config.foreground(), "cuda:0").precision == "fp16"
+    assert fit.on_device(replace(config, precision="bf16").foreground(), "cuda:0").precision == "bf16"
+    assert fit.on_device(CONFIG.foreground(), "cuda:0").precision == "fp32", "viewkit's own estimator"
+    assert fit.settings(fit.on_device(CONFIG.foreground(), "cpu"))["precision"] == "fp32"
+
+
+@pytest.mark.parametrize(("side", "stored"), [(32, 32), (64, 64), (96, 128), (375, 512), (20, 32), (2000, 512)])
+def test_views_are_stored_at_the_size_class_of_the_images(side, stored, tmp_path):
+    dataset = Dataset(tmp_path / "d")
+    png = encode_png(np.zeros((side, side + 5, 3), np.uint8))
+    write_column(dataset, "images", [Row(f"k{i}", {"png": png}) for i in range(3)], 2)
+    assert natural_px(dataset.column("images")) == stored
 
 
 def test_the_plan_counts_passes(packed):
@@ -272,4 +383,4 @@ def test_impossible_options_are_named(options, message):
 
 def test_the_fit_ignores_options_of_generation():
     fits = {replace(CONFIG, steps=steps, seed=steps).foreground() for steps in (5, 20)}
-    assert fits == {ForegroundConfig(encoder="estimator", sample=30, index=True)}
+    assert fits == {ForegroundConfig(encoder="estimator", sample=30, index=True, precision="fp32")}

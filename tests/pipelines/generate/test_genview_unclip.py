@@ -263,6 +263,13 @@ def test_stored_jpegs_keep_all_colour_and_the_asked_quality():
     assert fine.facts == {"a": 1}
 
 
+def test_views_are_stored_lossless_as_png_or_small_as_webp():
+    pixels = np.add.outer(np.arange(64), np.arange(64))[None, ..., None].repeat(3, axis=3).astype(np.uint8)
+    whole, lossy = (outcomes(pixels, torch.tensor([True]), 90, {}, name)[0].fields for name in ("png", "webp"))
+    assert set(whole) == {"png"} and np.array_equal(decode_image(whole), pixels[0])
+    assert set(lossy) == {"webp"} and np.abs(decode_image(lossy).astype(int) - pixels[0]).mean() < 3
+
+
 @pytest.mark.parametrize(("precision", "decoder"), [("bf16", torch.float32), ("fp16", torch.float16)])
 def test_half_precision_gives_nearly_the_same_pictures(folder, encoder, images, precision, decoder):
     half = make(folder, encoder, precision=precision)

@@ -11,6 +11,7 @@ from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.frameworks.table import create_framework
 from viewkit.pipelines.hard_views.log import read_view_log
 from viewkit.pipelines.models.backbones import create_backbone
+from viewkit.pipelines.pairs.crop_boxes import CropBoxes
 from viewkit.pipelines.pairs.source import ViewBatch
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.pretrain.pairs import create_selector, create_source, views_policy, weight_by_quality
@@ -186,6 +187,14 @@ REFUSED = [
         "any two may become the pair, and only views (0, 1), (2, 3) ... are sampled",
     ),
     ({"select": "lowest_iou", "joint_blur": 0.0}, "select is 'lowest_iou' and joint_blur is joint"),
+    ({"crop_box": 1.0}, "crop_box is 1.0; it must lie in 0 ... 1, below 1"),
+    ({"crop_box": 0.1, "alpha": 0.5}, "boxes are those of the images, and generated ones are others"),
+    (
+        {"crop_box": 0.1, "crop_box_encoder": "timm:resnet50"},
+        "whose weights lie elsewhere; take estimator",
+    ),
+    ({"crop_box_encoder": "runs/a"}, "crop_box_encoder is runs/a and select is 'random': it needs --crop-box"),
+    ({"crop_box": 0.1, "select": "stored"}, "crop_box is 0.1 and select is 'stored': it needs views sampled anew"),
     ({"joint_views": "large"}, "joint_views is 'large' and nothing is joint; add e.g. --joint-area 0"),
     ({"joint_contrast": 101.0}, "joint_contrast is 101.0; it must lie in -100 ... 100"),
     ({"centre_suppression": 0.0}, "centre_suppression is 0.0; it must be a finite number above 0"),
@@ -238,6 +247,18 @@ def test_joint_options_share_the_pairs_and_change_every_view():
         ("brightness", 1.0, 1.0), ("contrast", 0.0, 1.0),
     ]  # fmt: skip
     assert policy_of(policy="simsiam", crop="torchvision").crop == "torchvision"
+
+
+def test_crops_are_centred_in_the_box_of_the_encoders_heat_map(dataset):
+    options = {"crop_box": 0.9, "crop_box_encoder": "timm:test_vit/random", "policy": "simsiam"}
+    source = create_source(resolve(replace(CONFIG, framework="simsiam", **options)), run_of(dataset))
+    scene = next(source.epoch(0)).scene
+    samples = [source.loader.transform(row) for row in dataset.column("images").rows(0)]
+    boxes = source.sampler.boxes(samples)
+    assert boxes.shape == (len(samples), 4) and (boxes[:, 2:] < 1).any()
+    assert np.array_equal(boxes[::-1], CropBoxes(source.sampler.boxes.encoder, 0.9)(samples[::-1]))
+    box = source.sampler.boxes._kept[next(iter(source.sampler.boxes._kept))]
+    assert ((box >= 0) & (box <= 1)).all() and scene.recipes.shape[1] == 2
 
 
 def test_large_or_small_views_alone_are_joint():
