@@ -74,7 +74,11 @@ def _measured(entry: Published, dataset: Dataset) -> Measured | None:
     name = f"runs/{entry.run}/{entry.folder}"
     if name not in dataset.artifacts() or not (evaluation := dataset.artifact(name)).is_complete:
         return None
-    result: Mapping[str, Any] = decode_json(read_file(evaluation.path(RESULT)))
+    return measured_in(entry, decode_json(read_file(evaluation.path(RESULT))))
+
+
+def measured_in(entry: Published, result: Mapping[str, Any]) -> Measured | None:
+    """The entry's number in the content of an eval.json; None where it is not there."""
     if entry.of in CORRUPTED:
         own = result.get("corruptions", {}).get("probes", {}).get("encoder", {}).get(entry.metric, {})
         error = own.get(entry.of)

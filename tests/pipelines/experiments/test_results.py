@@ -1,11 +1,9 @@
 import math
-from types import SimpleNamespace
 
 import pytest
 
-from viewkit.pipelines.experiments.experiment import Experiment, Published
-from viewkit.pipelines.experiments.results import compare, compare_published, of_share, table_lines
-from viewkit.shards.codecs import encode_json
+from viewkit.pipelines.experiments.experiment import Published
+from viewkit.pipelines.experiments.results import compare, measured_in, of_share, table_lines
 
 NUMBERS = [
     Published(run=run, metric="linear", value=value) for run, value in [("base", 70), ("method", 73), ("late", 74)]
@@ -48,19 +46,16 @@ def test_two_metrics_of_a_run_are_compared_each_with_its_own():
     assert [(line.name, line.metric) for line in lines[4:]] == [("b less a", "knn20"), ("b less a", "linear")]
 
 
-def test_errors_under_corruption_are_read_from_where_the_evaluation_has_them(monkeypatch):
+def test_errors_under_corruption_are_read_from_where_the_evaluation_has_them():
     summed = {"linear": {"mce_unnormalised": 0.25, "mce_alexnet": None}}
     result = {
         "data": {"num_test": 400}, "corruptions": {"probes": {"encoder": summed}},
         "probes": {"encoder": [{"name": "linear", "top1": 0.8}]},
     }  # fmt: skip
-    evaluation = SimpleNamespace(is_complete=True, path=lambda name: name)
-    dataset = SimpleNamespace(artifacts=lambda: ["runs/a/eval"], artifact=lambda name: evaluation)
-    monkeypatch.setattr("viewkit.pipelines.experiments.results.read_file", lambda path: encode_json(result))
-    entries = tuple(
+    entries = [
         Published(run="a", metric=metric, value=20, of=of)
         for metric, of in (("linear", "mce_unnormalised"), ("linear", "mce_alexnet"), ("knn20", "mce_unnormalised"))
-    )
-    found = compare_published(Experiment(name="x", title="x", published=entries), dataset)
-    assert [None if each.yours is None else each.yours.value for each in found] == [25.0, None, None]
-    assert found[0].metric == "linear mce_unnormalised" and found[0].difference == 5.0
+    ]
+    found = [measured_in(entry, result) for entry in entries]
+    assert found == [of_share(0.25, 400), None, None]
+    assert measured_in(Published(run="a", metric="linear", value=20), result) == of_share(0.8, 400)
