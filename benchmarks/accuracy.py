@@ -5,7 +5,8 @@
 TRAIN and TEST are packed datasets (CIFAR-10: `viewkit pack cifar10/train.tar TRAIN`). What every way needs beforehand
 (estimator, histograms, scored pairs, generated views) is made first, outside the time budget, and kept. Then a step of
 each way is timed, and every run gets the same number of steps, as many as the budget allows. `dsf` renders as many
-views in a step as the others: half the images, four views of each. The table says budget, seeds, mean, standard
+views in a step as the others: half the images, four views of each. One policy holds for all: the estimator, its
+histograms, the scored pairs and the pairs that are sampled anew. The table says budget, seeds, mean, standard
 deviation and, against the baseline, the mean difference of runs of the same seed.
 """
 
@@ -32,7 +33,7 @@ from viewkit.pipelines.generate.config import GenerateConfig
 from viewkit.pipelines.generate.stage import GenerateStage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
-from viewkit.pipelines.pretrain.config import PretrainConfig
+from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.pretrain.presets import preset_options
 from viewkit.pipelines.pretrain.stage import PretrainStage
 from viewkit.pipelines.score.config import ScoreConfig
@@ -44,11 +45,13 @@ WAYS: dict[str, dict[str, Any]] = {
     BASELINE: {},
     "jointcrop": {"joint_area": 0.0},
     "hard": {"select": "hard", "views": 4},
+    "stored": {"select": "stored"},
     "vs2fi": {"select": "vs2fi"},
     "retrieval": {"alpha": 1.0},
     "dsf": {"views_per_side": 2, "multi_view": "dsf"},
 }
-"""What each way changes; `vs2fi` reads the scored pairs and `retrieval` the generated views."""
+"""What each way changes. `stored` and `vs2fi` read the same scored pairs, one without and one with the filters: what
+the filters add is the difference of these two. `retrieval` reads the generated views."""
 
 
 @dataclass(frozen=True)
@@ -57,26 +60,31 @@ class Plan:
 
     preset: dict[str, Any]
     batch_size: int
-    k_sc: float
+    filter_share: float
 
     def config(self, way: str, steps: int, seed: int) -> PretrainConfig:
         options = {**self.preset, **WAYS[way], "batch_size": self.batch_size // (2 if way == "dsf" else 1)}
         if way == "vs2fi":
-            options["k_sc"] = self.k_sc
+            options["filter_share"] = self.filter_share
         options |= {"steps": steps, "warmup_epochs": 0.0, "seed": seed}
         return make_config(PretrainConfig, options, "accuracy.py")
 
 
-def prepare(train: Dataset, devices: Devices, execution: Execution, options: argparse.Namespace) -> None:
+def policy_of(preset: dict[str, Any]) -> str:
+    """The policy of every run, which stored pairs are sampled by, too."""
+    return resolve(make_config(PretrainConfig, preset, "accuracy.py")).policy
+
+
+def prepare(train: Dataset, policy: str, devices: Devices, execution: Execution, options: argparse.Namespace) -> None:
     """Everything that some way reads; what is there already is checked and kept."""
     progress = PlainProgress()
-    estimator = EstimatorConfig(preset=options.estimator, steps=options.estimator_steps)
+    estimator = EstimatorConfig(preset=options.estimator, steps=options.estimator_steps, policy=policy)
     run_stage(EstimatorStage(), estimator, train, devices, progress)
     generate = GenerateConfig(sign=options.sign)
     run_stage(ForegroundStage(), generate.foreground(), train, devices, progress)
     run_stage(GenerateStage(), generate, train, execution, progress)
-    run_stage(HistogramsStage(), HistogramsConfig(), train, devices, progress)
-    run_stage(ScoreStage(), ScoreConfig(rounds=options.score_rounds), train, execution, progress)
+    run_stage(HistogramsStage(), HistogramsConfig(policy=policy), train, devices, progress)
+    run_stage(ScoreStage(), ScoreConfig(rounds=options.score_rounds, policy=policy), train, execution, progress)
 
 
 def accuracies(
@@ -120,7 +128,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
     parser.add_argument("--probes", default="knn,linear", help="of viewkit evaluate")
-    parser.add_argument("--k-sc", type=float, default=0.75)
+    parser.add_argument("--filter-share", type=float, default=0.08, help="of the pairs that vs2fi's k_SC removes")
     parser.add_argument("--estimator", default="pico-32", help="preset of the estimator")
     parser.add_argument("--estimator-steps", type=int, default=None)
     parser.add_argument("--sign", default="auto", help="of the foreground component, see docs/generators.md")
@@ -133,10 +141,10 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(arguments)
     train, devices, execution = Dataset(options.train), Devices(), Execution()
     ways = list(dict.fromkeys([BASELINE, *options.ways.split(",")]))
-    prepare(train, devices, execution, options)
     shared = {name: value for name, value in preset_options(options.preset).items() if name != "epochs"}
     shared |= {"precision": options.precision} | ({"arch": options.arch} if options.arch else {})
-    plan = Plan(shared, options.batch_size, options.k_sc)
+    prepare(train, policy_of(shared), devices, execution, options)
+    plan = Plan(shared, options.batch_size, options.filter_share)
     step_s = {
         way: plan_stage(PretrainStage("timing"), plan.config(way, 100, 0), train, devices)["step_s"] for way in ways
     }

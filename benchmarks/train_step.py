@@ -119,7 +119,7 @@ def rows_of(dataset: Dataset, device: str, rounds: int) -> Iterator[Row]:
         pair = stepper_of(dataset, device, **ours), stepper_of(dataset, device, **peer)
         return compare(name, *pair, target, rounds, at_most=True, least_s=0.0)
 
-    base = {"framework": "moco_v2"}
+    base = {"framework": "moco_v2", "policy": "strengthened"}  # that of the stored pairs
     yield row("VS-2FI pairs / random pairs", ADDED, {**base, "select": "vs2fi", "k_sc": 0.5}, base)
     stored = {**base, "select": "stored"}
     yield row("quality weights / none", ADDED, {**stored, "weights": "quality"}, stored)

@@ -100,7 +100,17 @@ PIPELINE = (
         "estimator",
         "Train the estimator: MoCo v3 with one linear exit per block.",
         "estimator.config:EstimatorConfig",
-        (Step("estimator.stage:EstimatorStage"),),
+        (Step("estimator.stage:EstimatorStage", ("trunk_weights", "from_dataset")),),
+        (
+            DATASET,
+            Argument("trunk_weights", "safetensors file with the weights of --trunk timm:NAME", Path, option=True),
+            Argument(
+                "from_dataset",
+                "a dataset whose estimator is taken as it is; nothing is trained",
+                Path,
+                option=True,
+            ),
+        ),
         examples=("viewkit estimator dataset --preset pico-32 --epochs 100",),
     ),
     StageCommand(
@@ -251,15 +261,40 @@ PIPELINE = (
         "evaluate",
         "Accuracy of a run's encoder on a labelled dataset: kNN, linear probes, fine-tuning.",
         "evaluate.config:EvaluateConfig",
-        (Step("evaluate.stage:EvaluateStage", ("run", "test", "folder", "weights", "encoder_weights")),),
+        (
+            Step(
+                "evaluate.stage:EvaluateStage",
+                ("run", "test", "folder", "weights", "encoder_weights", "train", "corrupted"),
+            ),
+        ),
         (
             Argument("run", "folder of the run, DATASET/runs/NAME; its dataset's labels train the classifiers"),
             Argument("test", "labelled dataset to test on"),
             Argument("folder", "name of the result, a folder in the run's", option=True, default="eval"),
+            Argument("train", "labelled dataset to train the classifiers on, in place of the run's own", option=True),
+            Argument(
+                "corrupted", "--corruptions: folder of the arrays of CIFAR-10-C or CIFAR-100-C", Path, option=True
+            ),
             ENCODER_FOLDER,
             ENCODER_WEIGHTS,
         ),
-        examples=("viewkit evaluate dataset/runs/mine test_dataset",),
+        examples=(
+            "viewkit evaluate dataset/runs/mine test_dataset",
+            "viewkit evaluate dataset/runs/mine flowers_test --train flowers --folder flowers",
+        ),
+    ),
+    StageCommand(
+        "difficulty",
+        "Measure how hard the pairs of a policy are for an encoder (JointCrop's SDF and distance).",
+        "difficulty.config:DifficultyConfig",
+        (Step("difficulty.stage:DifficultyStage", ("weights", "encoder_weights", "folder")),),
+        (
+            DATASET,
+            ENCODER_FOLDER,
+            ENCODER_WEIGHTS,
+            Argument("folder", "name of the result, difficulty_NAME", option=True, default="difficulty"),
+        ),
+        examples=("viewkit difficulty dataset --encoder runs/mine --joint-area 0 --folder difficulty_joint",),
     ),
     StageCommand(
         "report",

@@ -43,7 +43,9 @@ def experiments(
         for each in found:
             print_json(facts_of(each))
         return
-    rows = [[each.name, each.paper, each.table, ", ".join(each.runs), each.title] for each in in_order(found)]
+    rows = [
+        [each.name, each.paper or "-", each.table or "-", str(len(each.runs)), each.title] for each in in_order(found)
+    ]
     table(["experiment", "paper", "place", "runs", "title"], rows)
 
 
@@ -119,8 +121,14 @@ def run_experiment(
     _say_results(found, dataset, as_json)
 
 
-def run_jobs(checked: Sequence[tuple[Job, Sequence[tuple[Any, Any]]]], execution: Execution, *, as_json: bool) -> None:
-    """Run every stage of every job; an error says at which step."""
+def run_jobs(
+    checked: Sequence[tuple[Job, Sequence[tuple[Any, Any]]]],
+    execution: Execution,
+    *,
+    as_json: bool,
+    closing: bool = True,
+) -> None:
+    """Run every stage of every job. closing: also print what a command prints when it is done, e.g. its table."""
     from viewkit.shards.dataset import Dataset
 
     for place, (job, stages) in enumerate(checked):
@@ -130,9 +138,11 @@ def run_jobs(checked: Sequence[tuple[Job, Sequence[tuple[Any, Any]]]], execution
             say(f"[{place + 1}/{len(checked)}] {job.name}")
         for stage, config in stages:
             run_shown(stage, config, Dataset(job.dataset), execution, as_json)
-        for line in [] if as_json else job.spec.closing_lines(Dataset(job.dataset)):
+        if as_json or not closing:
+            continue
+        for line in job.spec.closing_lines(Dataset(job.dataset)):
             say(line)
-        if job.spec.page is not None and not as_json:
+        if job.spec.page is not None:
             say(f"The page: {job.dataset / job.spec.page}")
 
 
@@ -152,7 +162,7 @@ def rehearse_experiment(experiment: Experiment, source: str, execution: Executio
         checked = [(job, checked_stages(job.spec, job.config, dict(job.locations))) for job in jobs]
         small = Execution(device=execution.device, workers=1, max_rejects=execution.max_rejects)
         try:
-            run_jobs(checked, small, as_json=as_json)
+            run_jobs(checked, small, as_json=as_json, closing=False)
         except ViewkitError as error:
             raise type(error)(f"the rehearsal of '{experiment.name}' stopped: {error}") from error
     finally:

@@ -1,9 +1,11 @@
 """The command line: every command, every error as one line. Nothing here imports torch: `--help` answers at once."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -14,12 +16,12 @@ from viewkit.cli.console import print_error
 from viewkit.cli.help import HelpCommand, HelpGroup, example
 from viewkit.cli.run import run_command
 from viewkit.pipelines.engine.config import unknown_option
+from viewkit.pipelines.engine.memory import OUT_OF_MEMORY, is_out_of_memory
 from viewkit.shards.errors import ViewkitError
 from viewkit.shards.files import explanation
 
 FAILED, WRONG_OPTIONS, KEYBOARD_INTERRUPT = 1, 2, 130
 STOPPED = "stopped; run the same command again to go on"
-OUT_OF_MEMORY = "not enough memory; close other programs, or use fewer --workers or a smaller --batch-size"
 TRACEBACK = "VIEWKIT_TRACEBACK"
 """Environment variable that shows where an error of the operating system was raised."""
 
@@ -98,10 +100,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if sys.stderr is not None:
             sys.stderr.close()
         return FAILED
-    except (OSError, MemoryError) as error:  # the machine's, not ours: a folder that vanished, a limit that was reached
-        if os.environ.get(TRACEBACK):
+    except (OSError, MemoryError, ImportError, RuntimeError, SystemError) as error:
+        # The machine's, not ours: a folder that vanished, a limit that was reached.
+        short = is_out_of_memory(error)
+        if os.environ.get(TRACEBACK) or not (short or isinstance(error, OSError)):
             raise
-        print_error(explanation(error) if isinstance(error, OSError) else OUT_OF_MEMORY)
+        error.__traceback__ = None  # and with it all that its frames hold
+        print_error(OUT_OF_MEMORY if short or not isinstance(error, OSError) else explanation(error))
         return FAILED
     if code == KEYBOARD_INTERRUPT:  # typer's own code for it
         print_error(STOPPED)
@@ -123,4 +128,16 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names that are no UTF-8
+    stop_on_signals()
     sys.exit(run())
+
+
+def stop_on_signals() -> None:
+    """A closed terminal and SIGTERM stop a command as Ctrl-C does, with a line that says so."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # not where it is ignored, as under nohup
+            signal.signal(number, stop)

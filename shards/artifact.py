@@ -42,7 +42,7 @@ def finish_artifact(
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": file_digest(path, sync=True)}
         for path in sorted(folder.rglob("*"))
         if path.is_file()
-        and not _of_another(path, folder)
+        and not of_another(path, folder)
         and path.name not in (IDENTITY, RECEIPT)
         and path.relative_to(folder).parts[0] not in scratch
     }
@@ -67,7 +67,7 @@ def refuse_inside(path: Path, command: str) -> None:
             raise RefusedError(f"{command}: {path} lies in {folder}, which a stage wrote; choose a place outside of it")
 
 
-def _of_another(path: Path, folder: Path) -> bool:
+def of_another(path: Path, folder: Path) -> bool:
     """Whether `path` belongs to an artifact nested in this one (a run's evaluation lies in the run's folder)."""
     return any((parent / IDENTITY).exists() for parent in path.parents if folder in parent.parents)
 

@@ -21,12 +21,15 @@ from viewkit.shards.files import explained
 from viewkit.shards.identity import Identity, read_identity
 from viewkit.shards.index import RowIndex, build_index
 from viewkit.shards.receipt import (
+    READY,
     Receipt,
     check_size,
     expected_bytes,
+    find_tar,
     read_receipt,
     remedy_for,
     shard_name,
+    tar_path,
 )
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.schema import require
@@ -45,6 +48,8 @@ class Contents:
     digest: str
     rejects: dict[str, Reject]
     shard_bytes: Sequence[int]
+    unsettled: frozenset[int]
+    """Shards whose tar still has the name of before its receipt; see `receipt.find_tar`."""
 
 
 class Column:
@@ -112,7 +117,7 @@ class Column:
     @cached_property
     def contents(self) -> Contents:
         """One pass over all receipts; `DataError` when together they do not account for every input."""
-        seen, shard_bytes, rejects = 0, [], {}
+        seen, shard_bytes, rejects, unsettled = 0, [], {}, set()
         hashed = hashlib.sha256(self.identity.digest.encode())
 
         def each() -> Iterator[Receipt]:
@@ -120,6 +125,8 @@ class Column:
             for receipt in self.receipts():
                 seen += receipt.seen
                 shard_bytes.append(receipt.bytes)
+                if find_tar(self.path, receipt).suffix == READY:
+                    unsettled.add(receipt.shard)
                 rejects.update({reject.key: reject for _, reject in receipt.rejects})
                 places = [[place, reject.key, reject.reason] for place, reject in receipt.rejects]
                 hashed.update(canonical([receipt.sha256, places]))
@@ -131,7 +138,7 @@ class Column:
                 f"{self.path}: its receipts account for {seen} of {self.identity.plan['rows']} inputs; "
                 f"run 'viewkit verify', or delete {self.path} and rerun 'viewkit {self.identity.stage}'"
             )
-        return Contents(index, hashed.hexdigest(), rejects, shard_bytes)
+        return Contents(index, hashed.hexdigest(), rejects, shard_bytes, frozenset(unsettled))
 
     @property
     def digest(self) -> str:
@@ -195,7 +202,7 @@ class Column:
                 raise self._damaged(shard, "the end of the archive")
 
     def _damaged(self, shard: int, where: str) -> DataError:
-        path = self.path / f"{shard_name(shard)}.tar"
+        path = tar_path(self.path, shard)
         return DataError(f"{path}: damaged at {where}, its bytes do not match its receipt; {remedy_for(path)}")
 
     def _file(self, shard: int) -> FileIO:
@@ -205,8 +212,9 @@ class Column:
             if file is not None:
                 self._open.move_to_end(shard)
                 return file
-        size = self.contents.shard_bytes[shard]
-        path = self.path / f"{shard_name(shard)}.tar"
+        size, path = self.contents.shard_bytes[shard], tar_path(self.path, shard)
+        if shard in self.contents.unsettled:
+            path = check_size(self.path, self.receipt(shard))
         with explained(path):
             file = FileIO(path)
         if os.pread(file.fileno(), len(END) + 1, size - len(END)) != END:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from viewkit.shards.errors import DataError, RefusedError
-from viewkit.shards.files import read_file, write_atomic
+from viewkit.shards.files import read_file, write_atomic, write_first
 
 FORMAT = 1
 """Version of what lies on disk; a reader refuses datasets with a larger one."""
@@ -36,6 +36,11 @@ def render(content: dict[str, Any]) -> bytes:
 
 def write_document(path: Path, content: dict[str, Any]) -> None:
     write_atomic(path, render(content))
+
+
+def write_first_document(path: Path, content: dict[str, Any]) -> bool:
+    """Write it unless a document is there; whether it was written."""
+    return write_first(path, render(content))
 
 
 def read_document(path: Path, remedy: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from viewkit.shards.errors import DataError
@@ -34,6 +34,38 @@ def open_own(path: str | Path, flags: int) -> int:
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Write `content` to `path`, which holds either its old bytes or all of the new ones, whatever happens."""
+    with _durable_part(path, content) as part:
+        os.replace(part, path)
+        sync_folder(path.parent)
+
+
+def write_first(path: Path, content: bytes) -> bool:
+    """Write `content` to `path` unless something is there; whether it was written. Of two writers one is first.
+
+    The file appears at once and whole, by a hard link. On file systems without hard links (exFAT) there is no such
+    operation: there, two writers that look at the same moment both write, and only locks keep them apart.
+    """
+    with _durable_part(path, content) as part:
+        try:
+            os.link(part, path, follow_symlinks=False)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_HARD_LINKS:
+                raise
+            if os.path.lexists(path):
+                return False
+            os.replace(part, path)
+        sync_folder(path.parent)
+    return True
+
+
+NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+
+
+@contextmanager
+def _durable_part(path: Path, content: bytes) -> Iterator[Path]:
+    """A part file of `path` with all of `content` on the disk; gone afterwards, if it still has this name."""
     part = part_path(path)
     with explained(path):
         try:
@@ -41,11 +73,10 @@ def write_atomic(path: Path, content: bytes) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(part, path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
-        sync_folder(path.parent)
+            yield part
+        finally:
+            with suppress(OSError):  # what went wrong before says more, and the next run deletes part files
+                part.unlink(missing_ok=True)
 
 
 def read_file(path: Path) -> bytes:

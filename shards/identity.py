@@ -85,6 +85,18 @@ def read_identity(path: Path, remedy: str) -> Identity:
     return Identity(**{name: content[name] for name in ("stage", "version", "config", "inputs", "plan")})
 
 
+def software_changes(path: Path, notes: Mapping[str, str], remedy: str) -> list[str]:
+    """What the document at `path` was written with and is not in use now, a phrase each. notes: as `write_identity`."""
+    content = read_document(path, remedy)
+    require(content, {"software": schema.text_table}, path, remedy)
+    there, now = content["software"], {**software_versions(), **notes}
+    return [
+        f"{name.replace('_', ' ')} was {there.get(name, 'not noted')} and is {now.get(name, 'not noted')}"
+        for name in sorted({*there, *now})
+        if there.get(name) != now.get(name)
+    ]
+
+
 def refuse_other(path: Path, found: Identity, wanted: Identity) -> None:
     """`RefusedError` naming every field in which the folder's identity and the asked one differ."""
     differences = [

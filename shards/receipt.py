@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from viewkit.shards import schema
-from viewkit.shards.document import read_document, write_document
+from viewkit.shards.document import read_document, write_first_document
 from viewkit.shards.errors import DataError
+from viewkit.shards.files import explained
 from viewkit.shards.row import Reject
 from viewkit.shards.schema import require
 from viewkit.shards.tar import END
@@ -48,8 +49,9 @@ class Receipt:
     def seen(self) -> int:
         return len(self.rows) + len(self.rejects)
 
-    def write(self, folder: Path) -> None:
-        write_document(folder / f"{shard_name(self.shard)}.json", self._content())
+    def write(self, folder: Path) -> bool:
+        """Write it unless the shard has a receipt; whether it was written: the first receipt counts."""
+        return write_first_document(folder / f"{shard_name(self.shard)}.json", self._content())
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -118,9 +120,30 @@ def read_receipt(folder: Path, shard: int, identity: str) -> Receipt:
     return receipt
 
 
+def tar_path(folder: Path, shard: int) -> Path:
+    return folder / f"{shard_name(shard)}.tar"
+
+
+def ready_path(folder: Path, shard: int, sha256: str) -> Path:
+    """A finished tar's name until its receipt is there: two writers' tars never stand in each other's place."""
+    return folder / f"{shard_name(shard)}.tar.{sha256[:16]}{READY}"
+
+
+READY = ".ready"
+
+
+def find_tar(folder: Path, receipt: Receipt) -> Path:
+    """The receipt's tar; under its earlier name where its writer was stopped right after the receipt."""
+    ready = ready_path(folder, receipt.shard, receipt.sha256)
+    with explained(ready):
+        return ready if ready.exists() else tar_path(folder, receipt.shard)
+
+
 def check_size(folder: Path, receipt: Receipt) -> Path:
     """Path of the shard's tar; `DataError` when it is missing or has another size than the receipt says."""
-    path = folder / f"{shard_name(receipt.shard)}.tar"
+    path = find_tar(folder, receipt)
+    if not path.is_file():  # it may have got its final name this very moment
+        path = tar_path(folder, receipt.shard)
     size = path.stat().st_size if path.is_file() else None
     if size != receipt.bytes:
         found = "is missing" if size is None else f"has {size} bytes and its receipt says {receipt.bytes}"
@@ -131,7 +154,7 @@ def check_size(folder: Path, receipt: Receipt) -> Path:
 def remedy_for(tar: Path) -> str:
     """What to do about a damaged tar."""
     return (
-        f"delete {tar.with_suffix('.json').name} beside it and rerun the stage that writes '{tar.parent.name}'; "
+        f"delete {tar.name.split('.')[0]}.json beside it and rerun the stage that writes '{tar.parent.name}'; "
         "only this shard is written anew"
     )
 

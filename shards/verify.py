@@ -9,15 +9,16 @@ from pathlib import Path
 
 import xxhash
 
-from viewkit.shards.artifact import IDENTITY, RECEIPT, Artifact
+from viewkit.shards.artifact import IDENTITY, RECEIPT, Artifact, of_another
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import read_file
-from viewkit.shards.receipt import Receipt, check_size, expected_bytes, read_receipt, remedy_for, shard_name
+from viewkit.shards.receipt import Receipt, check_size, expected_bytes, find_tar, read_receipt, remedy_for, shard_name
 from viewkit.shards.sources import check_alignment
 from viewkit.shards.spool import SPOOL
 from viewkit.shards.tar import END, row_bytes
+from viewkit.shards.tensors import check_tensors
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ def verify_column(column: Column) -> Iterator[Finding]:
     if not damaged:
         yield _found(f"{column.name}: every input accounted for", partial(_compare_counts, column, seen))
     expected = {f"{shard_name(shard)}{end}" for shard in range(column.num_shards) for end in (".tar", ".json")}
+    if not damaged:
+        expected |= {find_tar(column.path, column.receipt(shard)).name for shard in range(column.num_shards)}
     for path in sorted(column.path.iterdir()):
         if path.name not in expected | {"column.json"} and path.suffix != SPOOL:
             yield Finding(f"{column.name}/{path.name}", 0, f"{path}: does not belong to the column; move it away")
@@ -93,6 +96,10 @@ def verify_artifact(artifact: Artifact) -> Iterator[Finding]:
     if not (artifact.folder / RECEIPT).exists():
         problem = _found("", partial(_read_artifact_identity, artifact)).problem
         yield Finding(f"{artifact.name}: unfinished", 0, problem)
+        for path in sorted(artifact.folder.rglob("*.safetensors")):  # what the stage will go on from
+            if not of_another(path, artifact.folder):
+                name = path.relative_to(artifact.folder).as_posix()
+                yield _found(f"{artifact.name}/{name}", partial(check_tensors, path))
         return
     receipt = _found(f"{artifact.name}/receipt.json", partial(_read_artifact_receipt, artifact))
     yield receipt

@@ -2,14 +2,17 @@
 
 import hashlib
 import os
+import re
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 import xxhash
 
+from viewkit.shards.errors import DataError
 from viewkit.shards.files import explained, open_own, part_path, sync_folder
-from viewkit.shards.receipt import Receipt, RowPlace, shard_name
+from viewkit.shards.receipt import READY, Receipt, RowPlace, read_receipt, ready_path, tar_path
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.tar import END, row_bytes
 
@@ -22,7 +25,7 @@ class ShardWriter:
 
     def __init__(self, folder: Path, shard: int, identity: str) -> None:
         self.folder, self.shard, self.identity = folder, shard, identity
-        self.path = folder / f"{shard_name(shard)}.tar"
+        self.path = tar_path(folder, shard)
         self.part = part_path(self.path)
         self.rows: list[RowPlace] = []
         self.rejects: list[tuple[int, Reject]] = []
@@ -53,14 +56,20 @@ class ShardWriter:
         self._append(raw)
 
     def finish(self) -> Receipt:
-        """End the archive, make it durable under its final name, then write the receipt."""
+        """Make the shard complete; returns its receipt, another writer's where that one was first.
+
+        Another writer may be at work on the same shard: a worker believed dead, a run on another machine. Whatever the
+        order of their steps, the first receipt counts, and the tar it is about is the shard's.
+        """
+        receipt = self.seal()
+        if not self.commit(receipt):
+            return self.give_way(receipt)
+        publish(self.folder, receipt)
+        return receipt
+
+    def seal(self) -> Receipt:
+        """End the archive and make it durable under a name that tells its content. Returns the receipt to commit."""
         self._append(END)
-        with explained(self.path):
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            os.replace(self.part, self.path)
-            sync_folder(self.folder)
         receipt = Receipt(
             column=self.folder.name,
             shard=self.shard,
@@ -70,11 +79,66 @@ class ShardWriter:
             rows=self.rows,
             rejects=self.rejects,
         )
-        receipt.write(self.folder)
+        with explained(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            try:
+                os.replace(self.part, ready_path(self.folder, self.shard, receipt.sha256))
+            except FileNotFoundError as error:
+                raise DataError(
+                    f"{self.part}: removed by another run that writes the same column; wait for that one, or run the "
+                    "same command again"
+                ) from error
+            sync_folder(self.folder)
         return receipt
+
+    def commit(self, receipt: Receipt) -> bool:
+        """Write the receipt, unless the shard has one; whether it was written."""
+        return receipt.write(self.folder)
+
+    def give_way(self, receipt: Receipt) -> Receipt:
+        """Drop the tar of a receipt that came second; returns the one that was first."""
+        first = read_receipt(self.folder, self.shard, self.identity)
+        if first.sha256 != receipt.sha256:  # else it may be the first one's tar, on its way to its name
+            with explained(self.path):
+                ready_path(self.folder, self.shard, receipt.sha256).unlink(missing_ok=True)
+        return first
 
     def _append(self, raw: bytes) -> None:
         with explained(self.path):
             self._file.write(raw)
         self._sha256.update(raw)
         self.bytes += len(raw)
+
+
+def publish(folder: Path, receipt: Receipt) -> None:
+    """Give the tar of a committed receipt its name; does nothing where it has it."""
+    path = tar_path(folder, receipt.shard)
+    with explained(path):
+        try:
+            os.replace(ready_path(folder, receipt.shard, receipt.sha256), path)
+        except FileNotFoundError:  # another run has done it
+            return
+        sync_folder(folder)
+
+
+def settle(folder: Path, shards: Collection[int], identity: str) -> None:
+    """Finish what writers left that were killed right before or after their receipt.
+
+    A tar whose receipt is there gets its name, one that came second is deleted. Without a receipt it stays: its writer
+    may be about to commit it.
+    """
+    for path in sorted(folder.glob(f"*{READY}")):
+        found = OWN_READY.fullmatch(path.name)
+        if found is None or int(found[1]) not in shards or not (folder / f"{found[1]}.json").exists():
+            continue
+        receipt = read_receipt(folder, int(found[1]), identity)
+        if path == ready_path(folder, receipt.shard, receipt.sha256):
+            publish(folder, receipt)
+        else:
+            with explained(path):
+                path.unlink(missing_ok=True)
+
+
+OWN_READY = re.compile(rf"(\d{{6,}})\.tar\.[0-9a-f]{{16}}{re.escape(READY)}")

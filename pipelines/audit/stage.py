@@ -91,16 +91,6 @@ class AuditStage(FitStage[AuditConfig]):
         genview = generated_of(dataset, self.column)
         generated = None if genview is None else dataset.column(genview)
         histograms = Histograms.load(dataset.artifact("histograms"))
-        classifier = None
-        if self.classifier is not None:
-            classifier = ClassifierFiles(self.classifier, config.classifier_arch).load(run.device)
-        encoder = open_encoder(
-            config.encoder,
-            dataset,
-            weights=self.weights,
-            encoder_weights=self.encoder_weights,
-            device=run.device,
-        )
         sample = read_pairs(pairs, config.images, config.rounds)
         made_with = pairs.identity.inputs.get("estimator", histograms.estimator)
         ours = {"estimator": made_with, "num_exits": sample.num_exits}
@@ -111,6 +101,16 @@ class AuditStage(FitStage[AuditConfig]):
                 f"audit: k_al is {config.k_al:g}, and the levels of column '{self.column}' end at "
                 f"{sample.num_exits + 1}; give one of them or leave it out"
             )
+        classifier = None
+        if self.classifier is not None:
+            classifier = ClassifierFiles(self.classifier, config.classifier_arch).load(run.device)
+        encoder = open_encoder(
+            config.encoder,
+            dataset,
+            weights=self.weights,
+            encoder_weights=self.encoder_weights,
+            device=run.device,
+        )
         run.progress.start(self.name, total=len(sample.keys), unit="images")
         measures = measure_pairs(
             sample,

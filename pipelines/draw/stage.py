@@ -52,8 +52,12 @@ class DrawStage(MapStage[DrawConfig]):
     def reads(self, config: DrawConfig) -> tuple[str, ...]:
         return ("images",) if config.candidates == "original" else ("images", self.genview)
 
+    def check(self, config: DrawConfig) -> None:
+        policy = policy_of(config)
+        policy.check_joint(config.num_views)
+
     def inputs(self, config: DrawConfig, dataset: Dataset) -> Mapping[str, str]:
-        return {**super().inputs(config, dataset), "policy": digest(load_policy(config.policy).to_dict())}
+        return {**super().inputs(config, dataset), "policy": digest(policy_of(config).to_dict())}
 
     def sources(self, config: DrawConfig, dataset: Dataset) -> Sources:
         notes: tuple[str, ...] = ()
@@ -63,7 +67,7 @@ class DrawStage(MapStage[DrawConfig]):
         return ColumnSources(dataset, self.reads(config), notes)
 
     def prepare(self, config: DrawConfig, run: Run) -> ShardFn:
-        policy = load_policy(config.policy)
+        policy = policy_of(config)
         policy = policy if config.side_px is None else policy.with_side(config.side_px)
 
         def draw(rows: Iterator[Row]) -> Iterator[Row | Reject]:
@@ -80,6 +84,11 @@ class DrawStage(MapStage[DrawConfig]):
             return RowSizes(row.key, _size(row.fields), None if generated is None else _size(generated))
         except DataError as error:
             return reject(row.key, "undecodable", str(error))
+
+
+def policy_of(config: DrawConfig) -> Policy:
+    """The policy with the config's changes to what it samples."""
+    return config.changed(load_policy(config.policy))
 
 
 def _size(fields: Mapping[str, bytes]) -> Size:

@@ -143,6 +143,8 @@ class FitStage(Stage[Config]):
     """Folders that are needed until the artifact is complete, and are then deleted: they are no part of it."""
     resumes: ClassVar[bool] = False
     """Whether an unfinished folder holds work worth keeping (checkpoints). If not, another config starts it over."""
+    trains: ClassVar[bool] = False
+    """Whether it trains networks: then all threads share its sums, and its last bits depend on their number."""
     distributed: ClassVar[bool] = False
     """Whether it may run on several processes, started by torchrun; `fit` then runs on all, and the main one writes."""
     replaces: ClassVar[bool] = False

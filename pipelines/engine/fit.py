@@ -2,15 +2,16 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from viewkit.pipelines.engine.contract import FitStage, Progress, Silent
 from viewkit.pipelines.engine.execution import Devices, is_part
-from viewkit.pipelines.engine.folder import OWN_PART, claim, identity_of, remove_parts, run_of
+from viewkit.pipelines.engine.folder import OWN_PART, claim, identity_of, remove_parts, run_of, tell_of_other_software
 from viewkit.pipelines.engine.summary import Summary
+from viewkit.pipelines.engine.threads import one_thread
 from viewkit.shards.artifact import IDENTITY, RECEIPT, Artifact, finish_artifact
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import RefusedError, ViewkitError
@@ -43,16 +44,20 @@ def _run_main(
             make_folder(folder)
             held.enter_context(_lock(stage, dataset, identity, progress.message if waits else None))
             _make_room(stage, folder, identity)
-            claim(folder / IDENTITY, identity)
+            notes = _threads_of(stage, device)
+            claimed = (folder / IDENTITY).exists()
+            claim(folder / IDENTITY, identity, notes)
             found = Artifact(folder, stage.writes).is_complete
         except ViewkitError:
             _broadcast(False)  # the other processes leave, this one says why
             raise
         _broadcast(not found)
         if not found:
+            if claimed and stage.resumes:
+                tell_of_other_software(folder / IDENTITY, notes, progress)
             remove_parts(folder, [""])
             try:
-                with explained(folder):
+                with explained(folder), nullcontext() if stage.trains else one_thread():
                     numbers = stage.fit(config, run_of(stage, config, dataset, device, progress))
             except ViewkitError:
                 _drop_empty_claim(folder)
@@ -84,6 +89,15 @@ def _is_there(stage: FitStage[Any], dataset: Dataset, identity: Identity) -> boo
 
 def _identity(stage: FitStage[Any], config: Any, dataset: Dataset) -> Identity:
     return identity_of(stage, config, stage.inputs(config, dataset), {})
+
+
+def _threads_of(stage: FitStage[Any], device: str) -> dict[str, str]:
+    """What a training on a CPU depends on beside the software."""
+    if not stage.trains or device != "cpu":
+        return {}
+    import torch
+
+    return {"threads": str(torch.get_num_threads())}
 
 
 def _broadcast(fits: bool | None) -> bool:

@@ -10,7 +10,7 @@ from viewkit.pipelines.engine.renderer import renderer_name
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import PART
-from viewkit.shards.identity import Identity, read_identity, refuse_other, write_identity
+from viewkit.shards.identity import Identity, read_identity, refuse_other, software_changes, write_identity
 
 OWN_PART = re.compile(rf".+\.[0-9a-f]{{8}}{re.escape(PART)}", re.DOTALL)
 """Names of our own part files; a user's file that merely ends alike is left alone."""
@@ -25,11 +25,13 @@ def run_of(stage: Stage[Any], config: Any, dataset: Dataset, device: str, progre
     return Run(dataset, dataset.path / stage.writes, stage.name, getattr(config, "seed", 0), device, progress)
 
 
-def claim(path: Path, identity: Identity) -> None:
-    """Write the identity at `path`, or find the same one there; `RefusedError` when it is another."""
+def claim(path: Path, identity: Identity, notes: Mapping[str, str] | None = None) -> None:
+    """Write the identity at `path`, or find the same one there; `RefusedError` when it is another.
+
+    notes: what else may change last bits, kept beside the versions of the packages.
+    """
     if path.exists():
-        remedy = f"restore it from a copy, or delete {path.parent} and rerun the stage"
-        refuse_other(path, read_identity(path, remedy), identity)
+        refuse_other(path, read_identity(path, _remedy(path)), identity)
         return
     foreign = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".tar", ".json"))
     if foreign:
@@ -37,7 +39,25 @@ def claim(path: Path, identity: Identity) -> None:
             f"{path.parent}: holds {foreign[0]} but no {path.name}, so what wrote it is unknown; "
             "move the folder away, or write to another dataset"
         )
-    write_identity(path, identity, {"cpu_renderer": renderer_name()})
+    write_identity(path, identity, _noted(notes))
+
+
+def tell_of_other_software(path: Path, notes: Mapping[str, str] | None, progress: Progress) -> None:
+    """One line when the work that `path` claims was begun with other software than goes on with it now."""
+    changes = software_changes(path, _noted(notes), _remedy(path))
+    if changes:
+        progress.message(
+            f"{path.parent} was begun with other software, so the last digits of its parts may differ: "
+            f"{'; '.join(changes)}; {path.name} names what it was begun with"
+        )
+
+
+def _noted(notes: Mapping[str, str] | None) -> dict[str, str]:
+    return {"cpu_renderer": renderer_name(), **(notes or {})}
+
+
+def _remedy(path: Path) -> str:
+    return f"restore it from a copy, or delete {path.parent} and rerun the stage"
 
 
 def remove_parts(folder: Path, names: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as an ordinary error: the shard at hand is dropped, everything complete stays."""
+"""SIGINT, SIGTERM and SIGHUP as an ordinary error: the shard at hand is dropped, everything complete stays."""
 
 import signal
 import threading
@@ -8,6 +8,8 @@ from types import FrameType
 
 from viewkit.shards.errors import ViewkitError
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class Interrupted(ViewkitError):
     """The user or the machine asked the job to stop."""
@@ -15,7 +17,8 @@ class Interrupted(ViewkitError):
 
 @contextmanager
 def interruptible(what_next: str) -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM raise `Interrupted`; further ones are ignored, so that the clean-up is not cut short.
+    """Inside, SIGINT, SIGTERM and SIGHUP (a closed terminal; not under nohup, which ignores it) raise `Interrupted`;
+    further ones are ignored, so that the clean-up is not cut short.
 
     Outside the main thread Python delivers no signals, and this does nothing.
     """
@@ -24,11 +27,12 @@ def interruptible(what_next: str) -> Iterator[None]:
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in STOPPING:
             signal.signal(each, signal.SIG_IGN)
         raise Interrupted(f"stopped by {signal.Signals(number).name}; {what_next}")
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heard}
     try:
         yield
     finally:

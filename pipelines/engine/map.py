@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 
 from viewkit.pipelines.engine.contract import MapStage, Progress, Silent
 from viewkit.pipelines.engine.execution import Execution
-from viewkit.pipelines.engine.folder import claim, identity_of, remove_parts, run_of
-from viewkit.pipelines.engine.shard import ShardWork, one_torch_thread
+from viewkit.pipelines.engine.folder import claim, identity_of, remove_parts, run_of, tell_of_other_software
+from viewkit.pipelines.engine.shard import ShardWork
 from viewkit.pipelines.engine.summary import Summary
+from viewkit.pipelines.engine.threads import one_thread
 from viewkit.pipelines.engine.workers import run_shards
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
@@ -25,6 +27,7 @@ from viewkit.shards.row import Row
 from viewkit.shards.sources import Sources
 from viewkit.shards.spool import remove_spools
 from viewkit.shards.tar import row_bytes
+from viewkit.shards.writer import settle
 
 PROBE_ROWS = 32
 """Rows that a dry run processes to measure the rate."""
@@ -81,11 +84,14 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
         column = Column(folder)
         done, left = ready.divide(column.complete_shards())
         remove_spools(folder, done)
+        settle(folder, done, ready.identity.digest)
         summary = Summary(stage.name, folder)
         for shard in done:
             summary.add(column.receipt(shard))
         total = summary.seen + ready.rows_in(left)
         _check_rejects(stage, summary, total, execution.max_rejects)
+        if done and left:
+            tell_of_other_software(folder / "column.json", None, progress)
         for note in ready.sources.notes:
             progress.message(note)
         progress.start(stage.name, total, "rows", summary.seen)
@@ -100,6 +106,7 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
                 _check_rejects(stage, summary, total, execution.max_rejects)
         finally:
             remove_parts(folder, names)
+        settle(folder, left, ready.identity.digest)
         progress.finish(**summary.values())
         return summary
 
@@ -118,7 +125,7 @@ def _receipts(ready: Prepared, left: list[int], progress: Progress) -> Iterator[
         for _, receipt in run_shards(ready.work, left, workers, tell):
             yield receipt
         return
-    with one_torch_thread(ready.stage):
+    with one_thread() if ready.stage.uses_torch else nullcontext():
         work = ready.work(0)
         for shard in left:
             yield work(shard, tell)
@@ -165,7 +172,7 @@ def plan_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exe
 
 def _measure(ready: Prepared, shard: int) -> dict[str, float]:
     """Seconds to start, seconds and bytes per row, over the first rows of one shard."""
-    with one_torch_thread(ready.stage):
+    with one_thread() if ready.stage.uses_torch else nullcontext():
         begin = time.monotonic()
         run = run_of(ready.stage, ready.config, ready.dataset, ready.devices[0], Silent())
         transform = ready.stage.prepare(ready.config, run)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,19 +101,3 @@ def outcomes(
             raise AssertionError(f"a stage gives one row or reject for every key, in order: {key} was due, got {found}")
     if pending is not None or next(results, None) is not None or early:
         raise AssertionError("a stage gave more rows than it was given")
-
-
-@contextmanager
-def one_torch_thread(stage: MapStage[Any]) -> Iterator[None]:
-    """As in a worker process: sums must not depend on how many processes share the work."""
-    if not stage.uses_torch:
-        yield
-        return
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

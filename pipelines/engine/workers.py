@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+from viewkit.pipelines.engine.memory import OUT_OF_MEMORY, is_out_of_memory
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.receipt import shard_name
 
@@ -90,7 +92,8 @@ def run_shards(
 def _start(make_work: Callable[[int], Work], number: int) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(make_work, number, theirs), daemon=True)
+    made = bytes(ForkingPickler.dumps(make_work))  # unpickled by `_serve`, which can say what went wrong in an import
+    process = context.Process(target=_serve, args=(made, number, theirs), daemon=True)
     with one_thread(), _safe_path(), _sigint_blocked():
         process.start()
     theirs.close()
@@ -149,9 +152,10 @@ def _give_up_on(worker: _Worker, lost: dict[int, int]) -> None:
         )
 
 
-def _serve(make_work: Callable[[int], Work], number: int, connection: Connection) -> None:
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+def _serve(made: bytes, number: int, connection: Connection) -> None:
     try:
+        threading.Thread(target=_leave_with_parent, daemon=True).start()
+        make_work: Callable[[int], Work] = ForkingPickler.loads(made)
         work = make_work(number)
         while True:
             shard = connection.recv()
@@ -160,7 +164,10 @@ def _serve(make_work: Callable[[int], Work], number: int, connection: Connection
         return
     except ViewkitError as error:
         connection.send(("error", error))
-    except Exception:  # noqa: BLE001 whatever it is, the parent raises it
+    except Exception as error:  # noqa: BLE001 whatever it is, the parent raises it
+        if is_out_of_memory(error):
+            connection.send(("error", DataError(f"in a worker process: {OUT_OF_MEMORY}")))
+            return
         connection.send(("error", RuntimeError(f"in a worker process:\n{traceback.format_exc()}")))
 
 

@@ -1,12 +1,17 @@
 """Options of `viewkit estimator`."""
 
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, ClassVar, Literal
 
+from viewkit.pipelines.engine.config import Group
 from viewkit.pipelines.engine.ranges import check_above_zero, check_within
 from viewkit.pipelines.models.architectures import Init
 from viewkit.pipelines.training.options import TrainingOptions, TrainingSettings
 from viewkit.shards.errors import ConfigError
+
+TRUNK = re.compile(r"(timm:|runs/)[A-Za-z0-9_][A-Za-z0-9_.-]*")
+"""How a frozen trunk is named."""
 
 PresetName = Literal["pico-32", "tiny-64", "small-96", "vit-s16-224"]
 
@@ -82,6 +87,18 @@ class EstimatorConfig(TrainingOptions):
     ] = None
     hidden: Annotated[int | None, "hidden width of projector and predictor"] = None
     dim: Annotated[int | None, "width of the embeddings, of the top and of every exit"] = None
+    trunk: Annotated[
+        str | None,
+        "a trained trunk that is kept frozen, under a projector and exits that are trained in minutes: timm:NAME with "
+        "--trunk-weights FILE, or runs/NAME of this dataset (default: the trunk is trained on the images)",
+        Group("Frozen trunk"),
+    ] = None
+    trunk_images: Annotated[
+        int, "trunk: images at most whose views are encoded once and kept", Group("Frozen trunk")
+    ] = 8192
+    trunk_views: Annotated[
+        int, "trunk: views of each of them; every step takes two, one of each specification", Group("Frozen trunk")
+    ] = 8
     seed: Annotated[int, "seed of all random numbers"] = 0
 
     def __post_init__(self) -> None:
@@ -90,15 +107,24 @@ class EstimatorConfig(TrainingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatorSettings(Preset, TrainingSettings):
-    """What the estimator is trained with: every value known."""
+    """What the estimator is trained with: every value known, but arch, init, num_heads and side of a run's trunk."""
 
     preset: str
+    trunk: str | None
+    trunk_images: int
+    trunk_views: int
 
     def check(self) -> None:
         super().check()
         check_within(1, 65_536, hidden=self.hidden, dim=self.dim)
         check_above_zero(tau=self.tau)
         check_within(0, 1, momentum=self.momentum)
+        check_within(2, 10**7, trunk_images=self.trunk_images)
+        check_within(2, 1000, trunk_views=self.trunk_views)
+        if self.trunk is not None and TRUNK.fullmatch(self.trunk) is None:
+            raise ConfigError(
+                f"trunk is '{self.trunk}'; it must be timm:NAME or runs/NAME, e.g. timm:vit_small_patch16_224"
+            )
 
 
 def resolve(config: EstimatorConfig) -> EstimatorSettings:
@@ -109,6 +135,8 @@ def resolve(config: EstimatorConfig) -> EstimatorSettings:
     values = {field.name: getattr(config, field.name) for field in fields(EstimatorSettings) if field.name in given}
     values |= {"fit_warmup": config.warmup_epochs is None, "fit_momentum": config.momentum is None}
     preset = asdict(PRESETS[config.preset])
+    if config.trunk is not None and (config.arch is not None or config.num_heads is not None):
+        raise ConfigError(f"trunk is '{config.trunk}', which decides arch and num_heads; leave them out")
     settings = EstimatorSettings(**{**values, **{name: preset[name] for name in preset if values[name] is None}})
     settings.check()
     return settings

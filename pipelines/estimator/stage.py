@@ -2,29 +2,39 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from viewkit.pipelines.distributed import is_main, rank, share_of_batch, world_size
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.estimator.config import EstimatorConfig, EstimatorSettings, Preset, resolve
+from viewkit.pipelines.estimator.heads import encode_once, train_heads
 from viewkit.pipelines.estimator.model import ExitMoCoV3
+from viewkit.pipelines.estimator.trunk import check_trunk, open_trunk
 from viewkit.pipelines.frameworks.table import card_of
 from viewkit.pipelines.models.architectures import kind_of
+from viewkit.pipelines.models.backbone import Backbone
 from viewkit.pipelines.models.checkpoint import save_tensors
 from viewkit.pipelines.models.estimator import FACTS, WEIGHTS, EstimatorNetwork
-from viewkit.pipelines.pairs.random import RandomPairs
-from viewkit.pipelines.pairs.samples import SampleReader
+from viewkit.pipelines.pairs.random import RandomPairs, RandomViews
+from viewkit.pipelines.pairs.samples import Sample, SampleReader
 from viewkit.pipelines.pairs.source import PairSource
 from viewkit.pipelines.training.loop import CHECKPOINT, train
-from viewkit.pipelines.training.prepare import Optimisation, Training, prepare_training
+from viewkit.pipelines.training.optimisers import create_optimiser, decay_all
+from viewkit.pipelines.training.prepare import Optimisation, Training, prepare_training, schedule_of
 from viewkit.pipelines.training.schedules import fitted_momentum
 from viewkit.pipelines.views.policies import load_policy
+from viewkit.pipelines.views.policy import Policy
+from viewkit.pipelines.weights.folder import sha256_of
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
-from viewkit.shards.files import write_atomic
+from viewkit.shards.errors import ConfigError
+from viewkit.shards.files import read_file, write_atomic
 from viewkit.shards.loader import Loader
+
+VIEWS_AT_ONCE = 64
+"""Images whose views a frozen trunk encodes at once."""
 
 
 class EstimatorStage(FitStage[EstimatorConfig]):
@@ -34,6 +44,7 @@ class EstimatorStage(FitStage[EstimatorConfig]):
     name: ClassVar[str] = "estimator"
     version: ClassVar[int] = 2
     resumes: ClassVar[bool] = True
+    trains: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard")
     scratch: ClassVar[tuple[str, ...]] = (str(Path(CHECKPOINT).parent),)
@@ -44,22 +55,49 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         "metrics.jsonl": "a line every few steps: losses, learning rate, spread and rank of the features, images/s",
     }
 
+    def __init__(self, trunk_weights: Path | None = None, from_dataset: Path | None = None) -> None:
+        """trunk_weights: file of a frozen trunk. from_dataset: whose estimator is taken as it is, in place of training.
+
+        VS-2FI scores the images of COCO with the estimator of ImageNet-1K (sec. 4.1).
+        """
+        self.trunk_weights = trunk_weights
+        self.other = None if from_dataset is None else Dataset(from_dataset)
+
     @property
     def writes(self) -> str:
         return "estimator"
 
     def reads(self, config: EstimatorConfig) -> tuple[str, ...]:
-        return ("images",)
+        is_run = config.trunk is not None and config.trunk.startswith("runs/")
+        return ("images", str(config.trunk)) if is_run else ("images",)
+
+    def check(self, config: EstimatorConfig) -> None:
+        check_trunk(config.trunk, self.trunk_weights)
+        if self.other is not None and config.trunk is not None:
+            raise ConfigError(f"trunk is '{config.trunk}' and --from-dataset takes a whole estimator; leave one out")
 
     def settings(self, config: EstimatorConfig) -> dict[str, Any]:
-        return resolve(config).values()
+        """A frozen trunk decides arch and, where it is not given, the side."""
+        if self.other is not None:
+            return {}  # no option changes an estimator that is taken as it is
+        values = resolve(config).values()
+        return values if config.trunk is None else {**values, "arch": None, "side_px": config.side_px}
 
     def inputs(self, config: EstimatorConfig, dataset: Dataset) -> Mapping[str, str]:
-        """Also what the policy says: a TOML file can change under the same name."""
-        return {**super().inputs(config, dataset), "policy": digest(load_policy(resolve(config).policy).to_dict())}
+        """Also what the policy says, since a TOML file can change under the same name, and what the trunk's file is."""
+        if self.other is not None:
+            taken = self.other.input_digest("estimator", for_stage=self.name)
+            return {**super().inputs(config, dataset), "other_estimator": taken}
+        policy = digest(load_policy(resolve(config).policy).to_dict())
+        trunk = {} if self.trunk_weights is None else {"trunk_weights": sha256_of(self.trunk_weights)}
+        return {**super().inputs(config, dataset), "policy": policy, **trunk}
 
     def fit(self, config: EstimatorConfig, run: Run) -> Mapping[str, Any]:
         settings = resolve(config)
+        if self.other is not None:
+            return take(self.other, run)
+        if settings.trunk is not None:
+            return self.fit_heads(config, settings, run)
         training = prepare(settings, run)
         last = train(
             training.framework,
@@ -72,43 +110,75 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         )
         if not is_main():
             return {}
-        framework = training.framework
-        save_tensors(run.folder / WEIGHTS, framework.network.state_dict())
-        facts = facts_of(settings, training)
-        write_atomic(run.folder / FACTS, json.dumps(facts, indent=1, sort_keys=True).encode() + b"\n")
-        exits = [last[f"loss_exit_{level}"] for level in range(1, framework.encoder.num_exits + 1)]
-        numbers: dict[str, Any] = {
-            "steps": training.schedule.steps,
-            "loss": last["loss_top"],
-            "exit_losses": exits,
-            "spread": last["spread"],
-        }
-        return {**numbers, **training.probe(framework)}
+        steps, policy = training.schedule.steps, training.source.policy
+        numbers = save(run, settings, training.framework, policy, steps, last)
+        return {**numbers, **training.probe(training.framework)}
+
+    def fit_heads(self, config: EstimatorConfig, settings: EstimatorSettings, run: Run) -> Mapping[str, Any]:
+        """On a frozen trunk: encode its views once, then train projector and exits on what it gave."""
+        if world_size() > 1:
+            raise ConfigError("a frozen trunk needs one process alone; start 'viewkit estimator' without torchrun")
+        assert settings.trunk is not None
+        trunk = open_trunk(settings.trunk, run.dataset, self.trunk_weights, config.side_px)
+        trunk.backbone.to(run.device)
+        settings = replace(settings, arch=trunk.arch, init=trunk.init, num_heads=trunk.num_heads, side_px=trunk.side_px)
+        policy = replace(load_policy(settings.policy).with_side(trunk.side_px), mean=trunk.mean, std=trunk.std)
+        rows = run.dataset.column("images").num_rows
+        views = RandomViews(policy, seed=settings.seed, stage=run.stage, num_views=settings.trunk_views)
+        loader = create_loader(run, min(VIEWS_AT_ONCE, rows), settings.seed)
+        taps = encode_once(trunk.backbone, PairSource(loader, views, policy, run.device), settings.trunk_images, run)
+        settings = replace(settings, batch_size=min(settings.batch_size, taps.num_images))
+        schedule = schedule_of(settings, optimisation_of(settings), taps.num_images // settings.batch_size)
+        framework = create_exit_moco_v3(settings, schedule.steps, trunk.backbone.cpu()).to(run.device)
+        framework.network.backbone.requires_grad_(False)
+        optimisation = optimisation_of(settings)
+        groups = framework.groups(optimisation.weight_decay)
+        if optimisation.decay_all:
+            groups = decay_all(groups, optimisation.weight_decay)
+        optimiser = create_optimiser(optimisation.optimiser, groups)
+        last = train_heads(framework, optimiser, taps, schedule, settings.batch_size, run)
+        return save(run, settings, framework, policy, schedule.steps, last)
 
     def plan(self, config: EstimatorConfig, run: Run) -> Mapping[str, Any]:
-        return prepare(resolve(config), run).plan(run.device)
+        if self.other is not None:
+            return {"taken_from": str(self.other.path)}
+        settings = resolve(config)
+        if settings.trunk is not None:
+            rows = min(run.dataset.column("images").num_rows, settings.trunk_images)
+            return {"rows": rows, "views_encoded": rows * settings.trunk_views}
+        return prepare(settings, run).plan(run.device)
 
 
 def prepare(settings: EstimatorSettings, run: Run) -> Training[ExitMoCoV3]:
     """Raises before any work where a setting does not fit the data."""
     policy = load_policy(settings.policy).with_side(settings.side_px)
-    loader = Loader(
+    loader = create_loader(run, share_of_batch(settings.batch_size), settings.seed)
+    source = PairSource(loader, RandomPairs(policy, seed=settings.seed, stage=run.stage), policy, run.device)
+    return prepare_training(
+        run, source, settings, optimisation_of(settings), lambda steps: create_exit_moco_v3(settings, steps)
+    )
+
+
+def optimisation_of(settings: EstimatorSettings) -> Optimisation:
+    """MoCo v3's for this kind of backbone, as in a run: "the same hyperparameters" for optimisation (sec. 4.1)."""
+    decay = card_of("moco_v3").recipe(kind_of(settings.arch)).decay_all
+    return Optimisation(optimiser="adamw", weight_decay=settings.weight_decay, decay_all=decay)
+
+
+def create_loader(run: Run, batch_size: int, seed: int) -> Loader[Sample]:
+    return Loader(
         run.dataset,
         ("images",),
-        batch_size=share_of_batch(settings.batch_size),
-        seed=settings.seed,
+        batch_size=batch_size,
+        seed=seed,
         transform=SampleReader(),
         rank=rank(),
         world_size=world_size(),
     )
-    source = PairSource(loader, RandomPairs(policy, seed=settings.seed, stage=run.stage), policy, run.device)
-    recipe = card_of("moco_v3").recipe(kind_of(settings.arch))  # the same optimisation (VS-2FI, sec. 4.1)
-    optimisation = Optimisation(optimiser="adamw", weight_decay=settings.weight_decay, decay_all=recipe.decay_all)
-    return prepare_training(run, source, settings, optimisation, lambda steps: create_exit_moco_v3(settings, steps))
 
 
-def create_exit_moco_v3(settings: EstimatorSettings, steps: int) -> ExitMoCoV3:
-    """The framework and its network. steps: of the whole training."""
+def create_exit_moco_v3(settings: EstimatorSettings, steps: int, trunk: Backbone | None = None) -> ExitMoCoV3:
+    """The framework and its network. steps: of the whole training. trunk: whose weights the backbone takes."""
     network = EstimatorNetwork(
         settings.arch,
         settings.side_px,
@@ -118,6 +188,8 @@ def create_exit_moco_v3(settings: EstimatorSettings, steps: int) -> ExitMoCoV3:
         dim=settings.dim,
         seed=settings.seed,
     )
+    if trunk is not None:
+        network.backbone.load_state_dict(trunk.state_dict())
     momentum = settings.momentum
     if settings.fit_momentum:
         momentum = fitted_momentum(steps=steps, start=momentum, rising=True)
@@ -132,7 +204,32 @@ def create_exit_moco_v3(settings: EstimatorSettings, steps: int) -> ExitMoCoV3:
     )
 
 
-def facts_of(settings: EstimatorSettings, training: Training[ExitMoCoV3]) -> dict[str, Any]:
+def take(other: Dataset, run: Run) -> dict[str, Any]:
+    """Copy the estimator of another dataset; returns what it says of itself."""
+    if is_main():
+        artifact = other.artifact("estimator")
+        for name in (WEIGHTS, FACTS):
+            write_atomic(run.folder / name, read_file(artifact.path(name)))
+    return dict(other.artifact("estimator").numbers)
+
+
+def save(
+    run: Run,
+    settings: EstimatorSettings,
+    framework: ExitMoCoV3,
+    policy: Policy,
+    steps: int,
+    last: Mapping[str, float | int],
+) -> dict[str, Any]:
+    """Write both files; returns the numbers worth showing, of the last line of metrics."""
+    save_tensors(run.folder / WEIGHTS, framework.network.state_dict())
+    facts = facts_of(settings, framework, policy, steps)
+    write_atomic(run.folder / FACTS, json.dumps(facts, indent=1, sort_keys=True).encode() + b"\n")
+    exits = [last[f"loss_exit_{level}"] for level in range(1, framework.encoder.num_exits + 1)]
+    return {"steps": steps, "loss": last["loss_top"], "exit_losses": exits, "spread": last["spread"]}
+
+
+def facts_of(settings: EstimatorSettings, framework: ExitMoCoV3, policy: Policy, steps: int) -> dict[str, Any]:
     """What stands in `estimator.json`."""
     decided = {field.name: getattr(settings, field.name) for field in fields(Preset)}
     return {
@@ -141,10 +238,11 @@ def facts_of(settings: EstimatorSettings, training: Training[ExitMoCoV3]) -> dic
         "init": settings.init,
         "num_heads": settings.num_heads,
         "encoder": "base",
-        "num_exits": training.framework.encoder.num_exits,
-        "mean": list(training.source.policy.mean),
-        "std": list(training.source.policy.std),
+        "num_exits": framework.encoder.num_exits,
+        "mean": list(policy.mean),
+        "std": list(policy.std),
         "seed": settings.seed,
-        "steps": training.schedule.steps,
-        "momentum": training.framework.momentum,
+        "steps": steps,
+        "momentum": framework.momentum,
+        "trunk": settings.trunk,
     }

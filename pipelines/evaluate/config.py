@@ -44,6 +44,15 @@ class EvaluateConfig:
     ] = 1
     baselines: Annotated[bool, "also measure raw pixels and the same encoder untrained"] = True
     encoder: Annotated[str | None, f"another frozen encoder to measure beside the run's: {ENCODER_HELP}"] = None
+    corruptions: Annotated[
+        Literal["none", "standard", "dsf"],
+        "also measure knn and linear on corrupted test images: 15 corruptions at 5 severities, or DSF's 18 at one",
+    ] = "none"
+    corruption_set: Annotated[
+        Literal["cifar", "tiny", "imagenet"] | None,
+        "whose parameters corruptions have: CIFAR-10-C's, Tiny-ImageNet-C's or ImageNet-C's (default: by the side of "
+        "the run's views, 32, 64 or 224 px)",
+    ] = None
     pixels_px: Annotated[int, "side of the pixel baseline's images, px"] = 16
     seed: Annotated[int, "seed of every draw"] = 0
 
@@ -54,6 +63,15 @@ class EvaluateConfig:
         self.neighbours()
         self.rates_tried()
         self.shares_taken()
+        if self.corruptions != "none" and not {"knn", "linear"} & set(self.chosen()):
+            raise ConfigError(
+                f"evaluate: corruptions is '{self.corruptions}' and probes is {self.probes!r}: errors are those of knn "
+                "and linear; add one of them to --probes"
+            )
+        if self.corruption_set is not None and self.corruptions == "none":
+            raise ConfigError(
+                f"evaluate: corruption_set is '{self.corruption_set}' and nothing is corrupted; add --corruptions"
+            )
         if not self.tau > 0:
             raise ConfigError(f"evaluate: tau is {self.tau}; it must be above 0 (the usual value is 0.07)")
         for name in ("max_iterations", "epochs", "tune_epochs", "seeds"):

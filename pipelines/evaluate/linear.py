@@ -13,12 +13,30 @@ STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """scores: log-odds of each class on the test rows. strength: the C chosen. converged: of the last fit."""
+    """scores: log-odds of each class on the test rows. strength: the C chosen. converged: of the last fit.
+
+    classifier: what gave the scores, for other rows.
+    """
 
     scores: Float[np.ndarray, "n c"]
     strength: float
     split_accuracy: float | None
     converged: bool
+    classifier: "Classifier"
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A linear map of standardised features; mean, scale [d], weight [c d], bias [c]."""
+
+    mean: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"]
+    weight: Float[np.ndarray, "c d"]
+    bias: Float[np.ndarray, " c"]
+
+    def scores(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n c"]:
+        """Log-odds of each class, in double precision."""
+        return ((x.astype(np.float64) - self.mean) / self.scale) @ self.weight.T + self.bias
 
 
 def fit_linear_probe(
@@ -38,12 +56,12 @@ def fit_linear_probe(
     chosen, best = 1.0, None
     if held.any():
         fits = fit_path(train[~held], train_labels[~held], train[held], STRENGTHS, max_iterations)
-        accuracies = [float((scores.argmax(axis=1) == train_labels[held]).mean()) for scores, _ in fits]
+        accuracies = [float((scores.argmax(axis=1) == train_labels[held]).mean()) for scores, *_ in fits]
         best = max(accuracies)
         chosen = STRENGTHS[accuracies.index(best)]
     path = [strength for strength in STRENGTHS if strength <= chosen]
-    scores, converged = fit_path(train, train_labels, test, path, max_iterations)[-1]
-    return LinearProbe(scores, chosen, best, converged)
+    scores, converged, classifier = fit_path(train, train_labels, test, path, max_iterations)[-1]
+    return LinearProbe(scores, chosen, best, converged, classifier)
 
 
 def fit_path(
@@ -52,10 +70,10 @@ def fit_path(
     test: Float[np.ndarray, "n d"],
     strengths: Sequence[float],
     max_iterations: int,
-) -> list[tuple[Float[np.ndarray, "n c"], bool]]:
+) -> list[tuple[Float[np.ndarray, "n c"], bool, Classifier]]:
     """One logistic regression by L-BFGS for every C, each started from the one before.
 
-    Returns the log-odds of the test rows, and whether it converged, for each.
+    Returns the log-odds of the test rows, whether it converged, and the classifier itself, for each.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -72,5 +90,9 @@ def fit_path(
         scores = np.asarray(probe.decision_function(test), dtype=np.float64)
         if scores.ndim == 1:  # two classes: scikit-learn gives the second's log-odds alone
             scores = np.stack([-scores, scores], axis=1)
-        fits.append((scores, bool(probe.n_iter_.max() < max_iterations)))
+        weight, bias = probe.coef_.astype(np.float64), probe.intercept_.astype(np.float64)
+        if len(weight) == 1:
+            weight, bias = np.concatenate([-weight, weight]), np.concatenate([-bias, bias])
+        classifier = Classifier(scaler.mean_, scaler.scale_, weight, bias)
+        fits.append((scores, bool(probe.n_iter_.max() < max_iterations), classifier))
     return fits

@@ -1,7 +1,8 @@
 """Probes of features that are at hand: kNN, logistic regression, and linear classifiers by SGD."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ Streams = Callable[..., np.random.Generator]
 class FeatureProbes:
     """Features of centre crops, fp32 on the CPU, and their labels 0 ... c - 1, every class in both.
 
-    held: rows of `train` that choose C and the learning rate. whose: names the features in errors. Raises `DataError`
-    when one of them is not finite.
+    held: rows of `train` that choose C and the learning rate. whose: names the features in errors. scorers: class
+    scores of other features by what `measure` has fitted, by the names of its results (kNN and linear).
+    Raises `DataError` when one of them is not finite.
     """
 
     train: Float[Tensor, "m d"]
@@ -37,6 +39,7 @@ class FeatureProbes:
     streams: Streams
     whose: str
     device: str = "cpu"
+    scorers: dict[str, Callable[[Tensor], Float[np.ndarray, "n c"]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not (bool(self.train.isfinite().all()) and bool(self.test.isfinite().all())):
@@ -59,17 +62,26 @@ class FeatureProbes:
     def neighbours(self) -> list[dict[str, Any]]:
         """A k above m is cut to m, which `k_used` says."""
         used = {k: min(k, len(self.train)) for k in self.config.neighbours()}
-        votes = vote(
-            self.train,
-            torch.from_numpy(self.train_labels),
-            self.test,
-            neighbours=tuple(sorted(set(used.values()))),
-            tau=self.config.tau,
-            num_classes=self.num_classes,
-        )
+        votes = self.votes(self.test, *used.values())
+        for k, own in used.items():
+            self.scorers[f"knn{k}"] = partial(self.vote_of, own)
         return [
             {"name": f"knn{k}", "k": k, "k_used": used[k], **self.accuracy(votes[used[k]].numpy())} for k in used
         ]  # fmt: skip
+
+    def votes(self, features: Float[Tensor, "n d"], *neighbours: int) -> dict[int, Float[Tensor, "n c"]]:
+        """Number of neighbours -> class scores."""
+        return vote(
+            self.train,
+            torch.from_numpy(self.train_labels),
+            features,
+            neighbours=tuple(sorted(set(neighbours))),
+            tau=self.config.tau,
+            num_classes=self.num_classes,
+        )
+
+    def vote_of(self, neighbours: int, features: Float[Tensor, "n d"]) -> Float[np.ndarray, "n c"]:
+        return np.asarray(self.votes(features, neighbours)[neighbours].numpy())
 
     def logistic(self) -> dict[str, Any]:
         """`strength`: the C chosen."""
@@ -80,6 +92,7 @@ class FeatureProbes:
             held=self.held,
             max_iterations=self.config.max_iterations,
         )
+        self.scorers["linear"] = lambda features: fit.classifier.scores(features.numpy())
         return {
             "name": "linear",
             "strength": fit.strength,

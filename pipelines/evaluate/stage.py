@@ -14,6 +14,16 @@ from viewkit.pipelines.encoders.names import encoder_reads
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder, refuse_unused_folder
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.evaluate.config import EvaluateConfig
+from viewkit.pipelines.evaluate.corrupted import (
+    CorruptedTest,
+    Scorer,
+    corruption_results,
+    describe_corruptions,
+    errors_on,
+    level_set,
+)
+from viewkit.pipelines.evaluate.corruptions.arrays import CorruptedArrays
+from viewkit.pipelines.evaluate.corruptions.protocol import PROTOCOLS
 from viewkit.pipelines.evaluate.cost import count_passes, time_pass
 from viewkit.pipelines.evaluate.features import extract_features
 from viewkit.pipelines.evaluate.labelled import Labelled, find_labelled, hold_out, read_labelled, same_classes
@@ -39,11 +49,13 @@ class EvaluateStage(FitStage[EvaluateConfig]):
 
     run: a finished run, by its name or its folder DATASET/runs/NAME. test: path of the labelled test dataset. folder:
     name of the result in the run's folder, so that a run can hold several evaluations. weights, encoder_weights: files
-    of ``config.encoder``, as `open_encoder` has them.
+    of ``config.encoder``, as `open_encoder` has them. train: path of another labelled dataset to train the probes on
+    (transfer), in place of the run's own. corrupted: folder of the published arrays of corrupted test images.
     """
 
     name: ClassVar[str] = "evaluate"
     version: ClassVar[int] = 2
+    trains: ClassVar[bool] = True
     scratch: ClassVar[tuple[str, ...]] = (PARTS,)
     shown_as: ClassVar[str] = "runs/NAME/eval"
     holds: ClassVar[Mapping[str, str]] = {
@@ -57,6 +69,8 @@ class EvaluateStage(FitStage[EvaluateConfig]):
         folder: str = "eval",
         weights: Path | None = None,
         encoder_weights: Path | None = None,
+        train: str | None = None,
+        corrupted: Path | None = None,
     ) -> None:
         place = Path(run)
         if place.name in ("", "..") or place.parent.name not in ("", "runs"):
@@ -69,6 +83,7 @@ class EvaluateStage(FitStage[EvaluateConfig]):
             raise ConfigError(f"evaluate: folder is {folder!r}, which belongs to the run itself; take another name")
         self.run, self.test, self.folder = place.name, test, folder
         self.weights, self.encoder_weights = weights, encoder_weights
+        self.train, self.corrupted = train, corrupted
 
     @property
     def writes(self) -> str:
@@ -76,7 +91,12 @@ class EvaluateStage(FitStage[EvaluateConfig]):
 
     def reads(self, config: EvaluateConfig) -> tuple[str, ...]:
         other = () if config.encoder is None else encoder_reads(config.encoder)
-        return tuple(dict.fromkeys(("images", f"runs/{self.run}", *other)))
+        images = ("images",) if self.train is None else ()
+        return tuple(dict.fromkeys((*images, f"runs/{self.run}", *other)))
+
+    def train_dataset(self, dataset: Dataset) -> Dataset:
+        """Where the probes learn: the run's dataset, unless another one was given."""
+        return dataset if self.train is None else Dataset(self.train)
 
     def check(self, config: EvaluateConfig) -> None:
         if config.encoder is not None:
@@ -84,22 +104,33 @@ class EvaluateStage(FitStage[EvaluateConfig]):
         elif self.weights is not None or self.encoder_weights is not None:
             raise ConfigError("evaluate: --weights and --encoder-weights are given and no encoder; add --encoder")
 
+        if self.corrupted is not None and config.corruptions == "none":
+            raise ConfigError(
+                f"evaluate: corrupted is {self.corrupted} and nothing is measured on it; add --corruptions"
+            )
+
     def inputs(self, config: EvaluateConfig, dataset: Dataset) -> Mapping[str, str]:
         """Checks for labels too, so that a dataset without them is refused before the folder is claimed."""
-        train, test = find_labelled(dataset, "train"), find_labelled(Dataset(self.test), "test")
+        learns = self.train_dataset(dataset)
+        train, test = find_labelled(learns, "train"), find_labelled(Dataset(self.test), "test")
         digests = {**super().inputs(config, dataset), "test images": test.digest}
+        if self.train is not None:
+            digests["train images"] = train.digest
+        if self.corrupted is not None and config.corruptions != "none":
+            digests["corrupted images"] = CorruptedArrays(self.corrupted).digest(config.corruptions)
         if config.encoder is not None:
             digests |= encoder_inputs(config.encoder, self.weights, self.encoder_weights)
         if train.digest == test.digest:
             raise DataError(
-                f"evaluate: the test dataset {self.test} holds the very images of {dataset.path}, so every image would "
+                f"evaluate: the test dataset {self.test} holds the very images of {learns.path}, so every image would "
                 "find itself; give a test dataset of other images"
             )
         return digests
 
     def fit(self, config: EvaluateConfig, run: Run) -> Mapping[str, Any]:
-        data = read_data(run.dataset, Dataset(self.test), config)
+        data = read_data(self.train_dataset(run.dataset), Dataset(self.test), config)
         encoders, facts = self._encoders(config, run)
+        corrupted = self._corrupted(config, data, facts.side_px)
         pixels_px = config.pixels_px if config.baselines else None
 
         def embedded(part: Labelled) -> dict[str, Tensor]:
@@ -114,6 +145,7 @@ class EvaluateStage(FitStage[EvaluateConfig]):
             train["pixels"] -= mean
             test["pixels"] -= mean
         probes: dict[str, list[dict[str, Any]]] = {}
+        scorers: dict[str, Mapping[str, Scorer]] = {}
         for name in train:
             features = FeatureProbes(
                 train[name],
@@ -136,6 +168,8 @@ class EvaluateStage(FitStage[EvaluateConfig]):
                 for each in results:
                     run.progress.message(f"evaluate: {name}: {sentence(each)}")
                 probes[name] += results
+            if name in encoders:
+                scorers[name] = features.scorers
         result = {
             "run": self.run,
             "arch": facts.arch,
@@ -144,15 +178,64 @@ class EvaluateStage(FitStage[EvaluateConfig]):
             "protocol": describe_protocol(config, facts.side_px, encoders["encoder"].model.kind),
             "probes": probes,
         }
+        numbers = {f"{name} {probe['name']}": probe["top1"] for name, results in probes.items() for probe in results}
+        if corrupted is not None:
+            found = self._corruptions(config, corrupted, encoders, scorers, run)
+            result["corruptions"] = found
+            for name, own in found["probes"].items():
+                for probe, summed in own.items():
+                    for total in ("mce_unnormalised", "mce_alexnet"):
+                        if summed[total] is not None:
+                            numbers[f"{name} {probe} {total}"] = summed[total]
+                            run.progress.message(f"evaluate: {name}: {probe}: {total} {100 * summed[total]:.2f} %")
         write_atomic(run.folder / RESULT, encode_json(result))
-        return {f"{name} {probe['name']}": probe["top1"] for name, results in probes.items() for probe in results}
+        return numbers
+
+    def _corrupted(self, config: EvaluateConfig, data: Data, side_px: int) -> CorruptedTest | None:
+        """The corrupted test images that the config asks for, checked."""
+        if config.corruptions == "none":
+            return None
+        arrays = None if self.corrupted is None else CorruptedArrays(self.corrupted)
+        images = CorruptedTest(
+            data.test, data.train.classes, level_set(config.corruption_set, side_px), config.seed, arrays
+        )
+        assert len(images.labels)  # reading them checks them
+        return images
+
+    def _corruptions(
+        self,
+        config: EvaluateConfig,
+        images: CorruptedTest,
+        encoders: Mapping[str, Encoder],
+        scorers: Mapping[str, Mapping[str, Scorer]],
+        run: Run,
+    ) -> dict[str, Any]:
+        """``corruptions`` of eval.json. Errors of every corruption are kept as they come, for a repeated command."""
+        assert config.corruptions != "none"
+        protocol = PROTOCOLS[config.corruptions]
+        run.progress.start("evaluate corruptions", len(protocol.kinds), "corruptions")
+        errors: list[dict[str, Any]] = []
+        for kind in protocol.kinds:
+            measure = partial(errors_on, images, kind, protocol.severities, encoders, scorers, run.device)
+            errors += once(run.folder / PARTS / f"corruption-{kind}.json", measure)
+            run.progress.advance(1)
+        return {
+            "protocol": config.corruptions,
+            "set": images.levels,
+            "said": describe_corruptions(config.corruptions, images.levels, self.corrupted),
+            "probes": corruption_results(errors, config.corruptions, images.levels),
+        }
 
     def plan(self, config: EvaluateConfig, run: Run) -> Mapping[str, Any]:
-        data = read_data(run.dataset, Dataset(self.test), config)
-        encoders, _ = self._encoders(config, run)
+        data = read_data(self.train_dataset(run.dataset), Dataset(self.test), config)
+        encoders, facts = self._encoders(config, run)
+        corrupted = self._corrupted(config, data, facts.side_px)
         images = len(data.train_labels), len(data.test_labels)
         own = sum(isinstance(encoder, BackboneEncoder) for encoder in encoders.values())
         passes = own * count_passes(config, *images) + (len(encoders) - own) * sum(images)
+        if corrupted is not None and config.corruptions != "none":
+            protocol = PROTOCOLS[config.corruptions]
+            passes += len(encoders) * len(protocol.kinds) * len(protocol.severities) * len(corrupted.labels)
         pass_s = max(time_pass(data.train, encoder, run.device) for encoder in encoders.values())
         return {
             "train_images": len(data.train_labels),

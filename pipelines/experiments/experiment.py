@@ -29,7 +29,8 @@ Options = Mapping[str, Any]
 class Published:
     """A number of the paper. run: the run it is compared with. metric: what `evaluate` writes, e.g. ``linear``.
 
-    value: in percent. of: which of the metric's numbers, e.g. ``top5``. folder: the evaluation's.
+    value: in percent. of: which of the metric's numbers, e.g. ``top5`` or ``mce_unnormalised``. folder: of the
+    evaluation.
     """
 
     run: str

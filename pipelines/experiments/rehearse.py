@@ -60,7 +60,16 @@ def rehearsal_of(experiment: Experiment) -> Rehearsal:
     return Rehearsal(replace(experiment, stages=stages, runs=runs, needs={}, published=()), tuple(replaced))
 
 
-LEFT_OUT = ("weights", "encoder_weights", "compile", "micro_batch", "tensorboard")
+LEFT_OUT = (
+    "weights",
+    "encoder_weights",
+    "trunk",
+    "trunk_weights",
+    "from_dataset",
+    "compile",
+    "micro_batch",
+    "tensorboard",
+)
 """Options that a miniature has no use for."""
 
 Tell = Callable[[str], None]
@@ -164,6 +173,7 @@ def _evaluate(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     small = _at_most(
         options, max_iterations=5, epochs=1, tune_epochs=1, batch_size=BATCH, tune_batch_size=BATCH, seeds=1
     )
+    small.pop("train", None)  # the rehearsal's own images have classes
     return {**small, "rates": ",".join(rates)}
 
 

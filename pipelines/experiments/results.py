@@ -13,6 +13,8 @@ from viewkit.shards.files import read_file
 ERRORS = 2.0
 """Standard errors that a doubt is."""
 RESULT = "eval.json"
+CORRUPTED = ("mce_unnormalised", "mce_alexnet")
+"""Means over corruptions, which eval.json has apart from the probes' accuracies."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,10 @@ def _measured(entry: Published, dataset: Dataset) -> Measured | None:
     if name not in dataset.artifacts() or not (evaluation := dataset.artifact(name)).is_complete:
         return None
     result: Mapping[str, Any] = decode_json(read_file(evaluation.path(RESULT)))
+    if entry.of in CORRUPTED:
+        own = result.get("corruptions", {}).get("probes", {}).get("encoder", {}).get(entry.metric, {})
+        error = own.get(entry.of)
+        return None if error is None else of_share(float(error), int(result["data"]["num_test"]))
     for probe in result["probes"]["encoder"]:
         if probe["name"] == entry.metric and probe.get(entry.of) is not None:
             return of_share(float(probe[entry.of]), int(result["data"]["num_test"]))

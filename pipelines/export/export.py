@@ -1,4 +1,4 @@
-"""A run's backbone as one safetensors file under the names of timm or torchvision, with a JSON file of facts beside."""
+"""A run's backbone as one file under the names of timm, torchvision or Detectron2, with a JSON file of facts beside."""
 
 import hashlib
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import nn
 
+from viewkit.pipelines.export.detection import detectron2_options, detectron2_weights, pth_bytes
 from viewkit.pipelines.export.rebuild import rebuild_of, torchvision_name
 from viewkit.pipelines.models.backbone import Backbone
 from viewkit.pipelines.models.saved import EncoderFacts, load_encoder
@@ -15,26 +16,34 @@ from viewkit.shards.codecs import encode_json
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
 from viewkit.shards.files import make_folder, read_file, write_atomic
 
-NAMES = ("timm", "torchvision")
-ENDING = ".safetensors"
+NAMES = ("timm", "torchvision", "detectron2")
+ENDINGS = {"detectron2": ".pth"}
+"""Of the file, by its names, where it is not ``.safetensors``: Detectron2 reads no such files."""
 FEATURES = {"vit": "what timm calls pre-logits, mostly the class token after the last norm", "resnet": "global average"}
 
 
 def export_encoder(run: Path, to: Path, names: str = "timm") -> dict[str, Any]:
-    """Write `to` and the facts beside it, ``NAME.json`` for ``NAME.safetensors``; return the facts.
+    """Write `to` and the facts beside it, ``NAME.json`` for ``NAME.safetensors`` or ``NAME.pth``; return the facts.
 
     run: folder of a finished run. The same run gives the same bytes, so a repeated export changes nothing. Raises
     `ConfigError` for an ending or names that cannot be, `DataError` for what is no finished run, and `RefusedError`
     where another file of that name would be overwritten.
     """
-    if to.suffix != ENDING:
-        raise ConfigError(f"export: --to is {to}; the weights are a safetensors file, give a name ending in {ENDING}")
     if names not in NAMES:
         raise ConfigError(f"export: --names is {names!r}; choose one of {', '.join(NAMES)}")
+    ending = ENDINGS.get(names, ".safetensors")
+    if to.suffix != ending:
+        kind = "file of tensors that Detectron2 reads" if names in ENDINGS else "safetensors file"
+        raise ConfigError(f"export: --to is {to}; the weights are a {kind}, give a name ending in {ending}")
     artifact = find_run(run)
     backbone, facts = load_encoder(artifact)
-    weights = save(contiguous(backbone.trunk), {"format": "pt"})
-    values = describe(backbone, facts, names) | {
+    values = describe(backbone, facts, names)
+    if names == "detectron2":
+        values["detectron2"] = detectron2_options(facts)
+        weights = pth_bytes(detectron2_weights(backbone.trunk))
+    else:
+        weights = save(contiguous(backbone.trunk), {"format": "pt"})
+    values |= {
         "run": artifact.name,
         "run_digest": artifact.digest,
         "sha256": hashlib.sha256(weights).hexdigest(),

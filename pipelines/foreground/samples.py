@@ -29,6 +29,7 @@ from viewkit.pipelines.engine.batches import batches, padded
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.engine.rejects import decode_or_reject
 from viewkit.pipelines.engine.seeds import smallest
+from viewkit.pipelines.engine.threads import side_by_side
 from viewkit.pipelines.foreground.artifact import Statistics
 from viewkit.pipelines.foreground.index import Embeddings
 from viewkit.pipelines.pairs.column import PAIRS
@@ -46,6 +47,15 @@ class Squares(NamedTuple):
 
     views: Float[Tensor, "n 3 s s"]
     tokens: Float[Tensor, "n t k"]
+
+
+class Encoded(NamedTuple):
+    """A full batch. rows: positions of the images that could be decoded, whose views come first."""
+
+    rows: list[int]
+    views: Float[Tensor, "b 3 s s"]
+    tokens: Float[Tensor, "b t k"]
+    features: Float[Tensor, "b d"]
 
 
 class FitSample(ABC):
@@ -108,8 +118,7 @@ class WholeImages(FitSample):
     def tokens(self) -> Iterator[Float[Tensor, "t k"]]:
         embeddings = Embeddings(len(self.every), self.encoder.width, self.index)
         sample = set(self.places)
-        for rows, views in self._inputs(self.every):
-            tokens, features = self.encoder.tokens_and_features(views)
+        for rows, _, tokens, features in self._encoded(self.every):
             finite = _finite(tokens) & _finite(features)
             for i, row in enumerate(rows):
                 if not finite[i]:
@@ -126,23 +135,29 @@ class WholeImages(FitSample):
                 embeddings.to_index(*self.statistics)
 
     def squares(self) -> Iterator[Squares]:
-        for rows, views in self._inputs(self.places):
-            tokens, features = self.encoder.tokens_and_features(views)
+        for rows, views, tokens, features in self._encoded(self.places):
             kept = (_finite(tokens) & _finite(features))[: len(rows)].nonzero().squeeze(1)
             yield Squares(views[kept], tokens[kept])
 
-    def _inputs(self, places: Sequence[int]) -> Iterator[tuple[list[int], Float[Tensor, "b 3 s s"]]]:
-        """Positions in `places` of the images that can be decoded, and full batches that begin with their views."""
-        for part in batches(range(len(places)), self.batch_size):
+    def _encoded(self, places: Sequence[int]) -> Iterator[Encoded]:
+        """Full batches that begin with the images that can be decoded, encoded side by side."""
+
+        def encode(part: Sequence[int]) -> tuple[int, Encoded | None]:
             decoded = {}
             for row in part:
                 place = places[row]
                 pixels = decode_or_reject(self.images.keys()[place], self.images.fields(place))
                 if not isinstance(pixels, Reject):  # `generate` rejects such a row and says why
                     decoded[row] = pixels
-            if decoded:
-                yield list(decoded), self.encoder.prepare_images(padded(list(decoded.values()), self.batch_size))
-            self.run.progress.advance(len(part))
+            if not decoded:
+                return len(part), None
+            views = self.encoder.prepare_images(padded(list(decoded.values()), self.batch_size))
+            return len(part), Encoded(list(decoded), views, *self.encoder.tokens_and_features(views))
+
+        for seen, found in side_by_side(encode, batches(range(len(places)), self.batch_size), self.run.device):
+            if found is not None:
+                yield found
+            self.run.progress.advance(seen)
 
 
 class StoredViews(FitSample):
@@ -167,8 +182,11 @@ class StoredViews(FitSample):
         return 2 * len(self.keys)
 
     def tokens(self) -> Iterator[Float[Tensor, "t k"]]:
-        for rows in self._rows(self.keys):
-            maps = torch.cat(list(encode_rows(self.encoder, rows)))
+
+        def encode(rows: list[RowViews]) -> tuple[list[RowViews], Tensor]:
+            return rows, torch.cat(list(encode_rows(self.encoder, rows)))
+
+        for rows, maps in side_by_side(encode, self._rows(self.keys), self.run.device):
             for row, own in zip(rows, maps.split([row.index.size for row in rows]), strict=True):
                 if bool(own.isfinite().all()):
                     self.usable.append(row.key)
@@ -179,9 +197,12 @@ class StoredViews(FitSample):
         self.check_finite(len(self.keys))
 
     def squares(self) -> Iterator[Squares]:
-        for rows in self._rows(self.usable):
-            for views in render_rows(self.encoder, [centre_square(row, self.encoder.side_px) for row in rows]):
-                yield Squares(views, encode_views(self.encoder, views).flatten(1, 2))
+        def encode(rows: list[RowViews]) -> list[Squares]:
+            parts = render_rows(self.encoder, [centre_square(row, self.encoder.side_px) for row in rows])
+            return [Squares(views, encode_views(self.encoder, views).flatten(1, 2)) for views in parts]
+
+        for squares in side_by_side(encode, self._rows(self.usable), self.run.device):
+            yield from squares
 
     def _rows(self, keys: Sequence[str]) -> Iterator[list[RowViews]]:
         """Rows that can be decoded, with the views of round 0, in lists that are never empty."""

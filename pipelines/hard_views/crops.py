@@ -80,16 +80,11 @@ class HardCrops:
 def with_candidates(policy: Policy, *, num_large: int, num_small: int, large_specs: int) -> Policy:
     """The policy with more views than are trained on: `num_large` by its first `large_specs` specifications in turn,
     then `num_small` by the others.
-
-    A joint distribution stays with the views that follow the specifications it names.
     """
     total = len(policy.views)
     origin = [j % large_specs for j in range(num_large)]
     origin += [large_specs + j % (total - large_specs) for j in range(num_small)]
-    joint = tuple(
-        replace(spec, specs=tuple(j for j, old in enumerate(origin) if old in spec.specs)) for spec in policy.joint
-    )
-    return replace(policy, views=tuple(policy.views[old] for old in origin), num_views=len(origin), joint=joint)
+    return replace(policy, views=tuple(policy.views[old] for old in origin), num_views=len(origin))
 
 
 def losses_of_combinations(crops: Float[Tensor, "n t s"], combinations: Sequence[Combination]) -> Float[Tensor, "n k"]:

@@ -15,6 +15,8 @@ from viewkit.shards.errors import DataError
 
 FOLDS = 5
 MIN_ROWS = 50
+MAX_TREES = 40
+"""Rounds of boosting, each with a tree for every pair."""
 
 
 @dataclass(frozen=True)
@@ -100,5 +102,5 @@ def all_features(log: dict[str, np.ndarray]) -> Float64[np.ndarray, "n f"]:
 def _accuracy(fit: np.ndarray, chosen: np.ndarray, held: np.ndarray, expected: np.ndarray, seed: int) -> float:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    model = HistGradientBoostingClassifier(max_iter=100, early_stopping=False, random_state=seed)
+    model = HistGradientBoostingClassifier(max_iter=MAX_TREES, early_stopping=False, random_state=seed)
     return float((model.fit(fit, chosen).predict(held) == expected).mean())

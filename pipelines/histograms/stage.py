@@ -10,6 +10,7 @@ from torch import Tensor
 from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.engine.seeds import smallest
+from viewkit.pipelines.engine.threads import side_by_side
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.plots import ALIGNMENT_PLOT, CONSISTENCY_PLOT, plot_alignment, plot_consistency
 from viewkit.pipelines.models.estimator import Estimator
@@ -139,7 +140,8 @@ def embed_group(
     """Unit-norm embeddings [n v d] and [n v e d] of the views of one group, on the estimator's device."""
     tops: list[Tensor] = []
     exits: list[Tensor] = []
-    for batch in batches(keys, ROWS_PER_BATCH):
+
+    def embed(batch: Sequence[str]) -> tuple[Tensor, Tensor]:
         pixels = [load_key(images, key, run.device) for key in batch]
         recipes = sample_candidates(
             policy,
@@ -154,9 +156,12 @@ def embed_group(
         index = np.arange(len(batch), dtype=np.int64)[:, None].repeat(config.num_views, axis=1)
         top, deep = embed_candidates(estimator, pixels, recipes, index, policy.interpolation)
         check_numbers(batch, top, deep)
+        return top, deep
+
+    for top, deep in side_by_side(embed, batches(keys, ROWS_PER_BATCH), run.device):
         tops.append(top)
         exits.append(deep)
-        run.progress.advance(len(batch))
+        run.progress.advance(len(top))
     return torch.cat(tops), torch.cat(exits)
 
 

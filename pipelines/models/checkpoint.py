@@ -15,9 +15,7 @@ from torch.optim import Optimizer
 
 from viewkit.shards.errors import DataError, RefusedError
 from viewkit.shards.files import explained, make_folder, read_file, write_atomic
-
-HEADER = "viewkit"
-"""Name of our entry in a file's metadata."""
+from viewkit.shards.tensors import HEADER
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any] | None = None) -> None:

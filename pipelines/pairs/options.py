@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from viewkit.pipelines.encoders.names import encoder_card
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
 from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
+from viewkit.pipelines.views.options import AUGMENTATION, PARAMETERS, SamplingOptions
 from viewkit.pipelines.views.policy import IouCeiling
 from viewkit.shards.errors import ConfigError
 
 Select = Literal["random", "stored", "vs2fi", "hard", "easy", "lowest_iou"]
 
+SAMPLED_BY_SCORE = "views sampled anew; 'score' sampled the stored ones"
 VIEWS = 4
 """Candidate views of a row: N = 4 in all of Hard View Selection's experiments."""
 COMPARISONS = 128
@@ -42,7 +45,7 @@ SELECT: Mapping[Select, Selection] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewOptions:
+class ViewOptions(SamplingOptions):
     """Which views, how many, how selected and how weighted."""
 
     GROUP: ClassVar[str] = "Views and pairs"
@@ -66,6 +69,15 @@ class ViewOptions:
     k_al: Annotated[
         float | None, "vs2fi: minimum Alignment Level of a pair (default: 7/12 of the estimator's blocks)"
     ] = None
+    crop_box: Annotated[
+        float | None,
+        "ContrastiveCrop: centres of crops lie in the box where the heat map of a frozen encoder exceeds this share of "
+        "its range: 0.1 for ResNets, 0.3 to 0.5 for ViTs",
+        AUGMENTATION,
+    ] = None
+    crop_box_encoder: Annotated[
+        str, "crop_box: whose heat map: estimator, runs/NAME, or timm:NAME/random", AUGMENTATION
+    ] = "estimator"
     alpha: Annotated[
         float, "probability that one of the two views, or half of several, is cropped from the generated image"
     ] = 0.0
@@ -77,9 +89,6 @@ class ViewOptions:
         "and component of 'foreground --of views'",
     ] = "none"
     quality_column: Annotated[str, "stored, vs2fi with weights: column of the pairs' qualities"] = "quality"
-    joint_area: Annotated[
-        float | None, "JointCrop: beta of the joint distribution of a pair's crop areas, e.g. 0 (default: the policy's)"
-    ] = None
     max_iou: Annotated[
         float | None,
         "sample pairs again whose crops overlap more than this in the first epoch (default: the policy's)",
@@ -130,13 +139,15 @@ class ViewOptions:
             raise ConfigError(
                 f"k_sc is {self.k_sc:g} and filter_share is {self.filter_share:g}: one decides the other; leave one out"
             )
-        check_within(-100, 100, joint_area=self.joint_area)
+        self.check_sampling()
         check_within(0, 1, max_iou=self.max_iou, max_iou_end=self.max_iou_end)
         check_within(1, 64, views_per_side=self.views_per_side, views=self.views)
         check_within(1, 48, small_views=self.small_views)
         check_within(1, 1_000_000, comparisons=self.comparisons)
         check_within(4, side_px, select_side_px=self.select_side_px)
         self._check_given()
+        if self.selection.chooses and self.betas():
+            self.refuse_joint(", ".join(name for name in PARAMETERS if getattr(self, name) is not None))
         by_overlap = "select is 'lowest_iou'" if self.select == "lowest_iou" else f"max_iou is {self.max_iou}"
         if self.alpha and (self.select == "lowest_iou" or self.max_iou is not None):
             raise ConfigError(
@@ -148,11 +159,36 @@ class ViewOptions:
                 "not selected by; take --select random, stored or vs2fi"
             )
         check_genview(self.genview)
+        self._check_box()
+
+    def _check_box(self) -> None:
+        if self.crop_box is None:
+            return
+        if not 0 <= self.crop_box < 1:
+            raise ConfigError(f"crop_box is {self.crop_box}; it must lie in 0 ... 1, below 1, e.g. 0.1")
+        if self.alpha:
+            raise ConfigError(
+                f"crop_box is {self.crop_box} and alpha is {self.alpha}: boxes are those of the images, and generated "
+                "ones are others; set --alpha 0"
+            )
+        if encoder_card(self.crop_box_encoder).weights not in ("artifact", "none") and not (
+            self.crop_box_encoder.endswith("/random")
+        ):
+            raise ConfigError(
+                f"crop_box_encoder is '{self.crop_box_encoder}', whose weights lie elsewhere; take estimator, runs/NAME"
+            )
 
     @property
     def rates_fresh(self) -> bool:
         """Whether the trainer itself computes the quality of pairs, which are sampled anew each epoch."""
         return self.weights == "quality" and not self.selection.stored
+
+    def refuse_joint(self, what: str) -> None:
+        """`ConfigError` for joint distributions of views of which any two may be selected."""
+        raise ConfigError(
+            f"select is '{self.select}' and {what} is joint: of several views any two may become the pair, and only "
+            "views (0, 1), (2, 3) ... are sampled jointly; take --select random, or independent views"
+        )
 
     def _check_given(self) -> None:
         """No option is given without effect."""
@@ -166,8 +202,9 @@ class ViewOptions:
             ("select_static_colour", by_loss, "--select hard or easy"),
             ("log_views", by_loss, "--select hard or easy"),
             ("agreement_every", by_loss and previews, "--select-side-px or --select-static-colour"),
+            *((name, not self.selection.stored, SAMPLED_BY_SCORE) for name in (*self.CHANGES, "crop_box")),
+            ("crop_box_encoder", self.crop_box is not None or self.crop_box_encoder == "estimator", "--crop-box"),
             ("other_policy", self.selection.stored, "--select stored or vs2fi"),
-            ("joint_area", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
             ("genview", self.alpha > 0 or self.genview == GENVIEW, "--alpha above 0"),
             ("quality_column", stored or self.quality_column == "quality", "--select stored or vs2fi"),
             ("max_iou", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),

@@ -1,10 +1,10 @@
 """Random views: sampled from the policy, anew each epoch, from the original or the generated image."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float32, Int
+from jaxtyping import Float32, Float64, Int
 
 from viewkit.pipelines.engine.seeds import row_ids
 from viewkit.pipelines.pairs.plan import ViewPlan, replace_missing
@@ -24,6 +24,7 @@ class RandomViews:
         with generated "both", that all of them are; the same rows with either.
     by_side: views 0, 2, 4 ... come first and then 1, 3, 5 ..., so that with two specifications the first half of the
         views follows the first.
+    boxes: gives the boxes of the rows' images that the centres of their crops lie in (`CropBoxes`).
     rounds: epochs of the whole training, over which the policy's ceiling on overlaps moves from its start to its end.
     """
 
@@ -38,9 +39,10 @@ class RandomViews:
         generated: GeneratedViews = "one",
         by_side: bool = False,
         rounds: int = 1,
+        boxes: Callable[[Sequence[Sample]], Float64[np.ndarray, "n 4"]] | None = None,
     ) -> None:
         self.policy, self.seed, self.stage, self.alpha, self.generated = policy, seed, stage, alpha, generated
-        self.rounds = rounds
+        self.rounds, self.boxes = rounds, boxes
         views = range(num_views)
         self.order = [*views[::2], *views[1::2]] if by_side else [*views]
         self.sides_px = tuple(policy.side_of(view % len(policy.views)) for view in self.order)
@@ -77,6 +79,7 @@ class RandomViews:
             pipelines="alternate",
             p_generated=self.alpha,
             generated_sizes=generated_sizes,
+            foreground=None if self.boxes is None else self.boxes(samples),
         )
 
 

@@ -27,6 +27,7 @@ def sampled_by(policy: Policy) -> dict[str, Any]:
         "joint": list(content["joint"]),
         "joint_mix": content["joint_mix"] if len(content["joint"]) > 1 else None,
         "iou": content["iou"],
+        "crop": content["crop"],
     }
 
 
@@ -74,4 +75,4 @@ def differing(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
                 found.append(text)
     if len(theirs["views"]) != len(ours["views"]):
         found.append("the number of view specifications")
-    return found + [name for name in ("joint", "joint_mix", "iou") if theirs[name] != ours[name]]
+    return found + [name for name in ("joint", "joint_mix", "iou", "crop") if theirs[name] != ours[name]]

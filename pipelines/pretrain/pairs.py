@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import cast
 
 from viewkit.pipelines.distributed import rank, share_of_batch, world_size
+from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.hard_views.crops import HardCrops, with_candidates
 from viewkit.pipelines.hard_views.log import ViewLog
@@ -12,6 +13,7 @@ from viewkit.pipelines.hard_views.pairs import HardPairs, Rule
 from viewkit.pipelines.hard_views.preview import Preview
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.models.backbone import Backbone
+from viewkit.pipelines.pairs.crop_boxes import CropBoxes
 from viewkit.pipelines.pairs.filter import consistency_threshold_of
 from viewkit.pipelines.pairs.load import SOURCES, Selection, candidates_of, open_loader
 from viewkit.pipelines.pairs.lowest_iou import LowestIouPairs
@@ -25,7 +27,7 @@ from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.loop import BatchSelector
 from viewkit.pipelines.training.step import Stepper
 from viewkit.pipelines.views.policies import load_policy
-from viewkit.pipelines.views.policy import JointSpec, Policy
+from viewkit.pipelines.views.policy import Policy
 from viewkit.shards.errors import ConfigError
 
 
@@ -88,21 +90,32 @@ def random_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds:
         alpha=settings.alpha,
         generated=settings.generated,
         by_side=settings.num_globals is None and settings.views_per_side > 1,
+        boxes=crop_boxes(settings, run),
         rounds=rounds,
     )
     return LowestIouPairs(random) if settings.select == "lowest_iou" else random
 
 
+def crop_boxes(settings: PretrainSettings, run: Run) -> CropBoxes | None:
+    """The boxes that the options ask for."""
+    if settings.crop_box is None:
+        return None
+    encoder = open_encoder(settings.crop_box_encoder, run.dataset, device=run.device)
+    return CropBoxes(encoder, settings.crop_box)
+
+
 def views_policy(settings: PretrainSettings) -> Policy:
-    """The settings' policy at its side, with its joint distribution and, for multi-crop, its candidates.
+    """The settings' policy at its side, with the changes to what it samples and, for multi-crop, its candidates.
 
     Raises `ConfigError` where the policy's views do not fit the framework.
     """
-    policy = load_policy(settings.policy).with_side(settings.side_px)
-    if settings.joint_area is not None:
-        policy = policy.with_joint(JointSpec(parameter="area", beta=settings.joint_area))
+    policy = settings.changed(load_policy(settings.policy).with_side(settings.side_px), settings.num_globals)
     if (ceiling := settings.iou_ceiling()) is not None:
         policy = replace(policy, iou=ceiling)
+    if settings.selection.chooses and policy.joint:
+        settings.refuse_joint(f"{policy.joint[0].parameter} of policy '{policy.name}'")
+    if policy.joint:
+        policy.check_joint(policy.num_views if settings.num_globals else 2 * settings.views_per_side)
     sides = [policy.side_of(spec) for spec in range(len(policy.views))]
     if settings.num_globals is None:
         if len(set(sides)) > 1:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from viewkit.pipelines.distributed import is_main
+from viewkit.pipelines.encoders.names import encoder_reads
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.frameworks.table import card_of, create_framework
 from viewkit.pipelines.models.backbones import create_backbone
@@ -38,6 +39,7 @@ class PretrainStage(FitStage[PretrainConfig]):
     name: ClassVar[str] = "pretrain"
     version: ClassVar[int] = 2
     resumes: ClassVar[bool] = True
+    trains: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard", "checkpoint")
     shown_as: ClassVar[str] = "runs/NAME"
@@ -66,7 +68,8 @@ class PretrainStage(FitStage[PretrainConfig]):
         pairs = (config.pairs,) if config.selection.stored else ()
         quality = (RATER if config.rates_fresh else config.quality_column,) if config.weights == "quality" else ()
         by_share = ("histograms",) if config.select == "vs2fi" and config.k_sc is None else ()
-        return ("images", *genview, *pairs, *by_share, *quality)
+        boxes = () if config.crop_box is None else encoder_reads(config.crop_box_encoder)
+        return ("images", *genview, *pairs, *by_share, *quality, *boxes)
 
     def settings(self, config: PretrainConfig) -> dict[str, Any]:
         return resolve(config).values()

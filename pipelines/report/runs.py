@@ -29,10 +29,16 @@ SHOWN = (
 )
 """Metric, title and what it means; those that nothing has are left out. Losses are drawn apart, a chart a framework."""
 
+CHANGED = {
+    "joint_area": "joint crops", "joint_blur": "joint blur", "joint_brightness": "joint brightness",
+    "joint_contrast": "joint contrast", "centre_suppression": "centre suppression",
+}  # fmt: skip
+"""Options of what is sampled that make pairs other than plain ones, in words."""
+
 
 def is_random(config: Mapping[str, Any]) -> bool:
     """Whether a run trained on plain random pairs of the images themselves."""
-    plain = {"select": "random", "alpha": 0, "weights": "none", "joint_area": None, "views_per_side": 1}
+    plain = {"select": "random", "alpha": 0, "weights": "none", "views_per_side": 1, **dict.fromkeys(CHANGED)}
     return all(config.get(name, value) == value for name, value in plain.items())
 
 
@@ -45,8 +51,7 @@ def method_of(config: Mapping[str, Any]) -> str:
         words.append(f"generated {config['alpha']:g}" + (" (both)" if config.get("generated") == "both" else ""))
     if config.get("weights", "none") != "none":
         words.append(f"{config['weights']} weights")
-    if config.get("joint_area") is not None:
-        words.append(f"joint crops {config['joint_area']:g}")
+    words += [f"{what} {config[name]:g}" for name, what in CHANGED.items() if config.get(name) is not None]
     if config.get("views_per_side", 1) > 1:
         words.append(f"{config['multi_view']} of {config['views_per_side']} + {config['views_per_side']} views")
     return ", ".join(words)

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from viewkit.pipelines.distributed import average_gradients
 from viewkit.pipelines.models.backbone import Encoded
+from viewkit.pipelines.models.compiling import compile_privately
 from viewkit.pipelines.models.dropping import drop_paths
 from viewkit.pipelines.training.framework import Framework
 from viewkit.shards.errors import ConfigError
@@ -142,5 +143,5 @@ def check_micro_batch(backbone: nn.Module, micro_batch: int | None, batch_size: 
 
 def compile_backbones(framework: Framework) -> None:
     """Let torch compile what runs the backbones. Its kernels round differently, so losses change in the last digits."""
-    framework.encode = torch.compile(framework.encode)  # type: ignore[method-assign]
-    framework.encode_target = torch.compile(framework.encode_target)  # type: ignore[method-assign]
+    framework.encode = compile_privately(framework.encode)  # type: ignore[method-assign]
+    framework.encode_target = compile_privately(framework.encode_target)  # type: ignore[method-assign]

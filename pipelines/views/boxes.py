@@ -1,7 +1,7 @@
 """Crop boxes (top, left, height, width) in fractions of the image: shapes, positions, overlap."""
 
 import numpy as np
-from jaxtyping import Float, Float64
+from jaxtyping import Bool, Float, Float64, Int
 
 from viewkit.pipelines.views.portable import exp, log
 from viewkit.shards.errors import ConfigError
@@ -22,6 +22,27 @@ def box_extent(area: Numbers, log_aspect: Numbers, image_aspect: Numbers) -> tup
     return height, np.minimum(np.sqrt(area * aspect / image_aspect), 1.0)
 
 
+def whole_extents(
+    area: Numbers, log_aspect: Numbers, sizes: Int[np.ndarray, "m 2"]
+) -> tuple[Float64[np.ndarray, "m 2"], Bool[np.ndarray, " m"]]:
+    """(height, width) in whole pixels of crops of that area and aspect, rounded as torchvision's RandomResizedCrop
+    rounds them, and which of them fit into images of `sizes` (height, width)."""
+    pixels, aspect = area * sizes[:, 0] * sizes[:, 1], exp(log_aspect)
+    extents = np.rint(np.sqrt(np.stack([pixels / aspect, pixels * aspect], axis=1)))
+    return extents, ((extents >= 1) & (extents <= sizes)).all(axis=1)
+
+
+def central_extents(sizes: Int[np.ndarray, "m 2"], aspect: Float64[np.ndarray, "m 2"]) -> Float64[np.ndarray, "m 2"]:
+    """(height, width) in whole pixels of the largest crops whose width / height lies in `aspect`: what torchvision's
+    RandomResizedCrop takes, centred, after ten tries that did not fit."""
+    height, width = sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.float64)
+    ratio = width / height
+    extents = np.stack([height, width], axis=1)
+    extents[:, 0] = np.where(ratio < aspect[:, 0], np.rint(width / aspect[:, 0]), height)
+    extents[:, 1] = np.where(ratio > aspect[:, 1], np.rint(height * aspect[:, 1]), width)
+    return np.clip(extents, 1, sizes)
+
+
 def box_corner(extent: Numbers, position: Numbers, low: Numbers, high: Numbers) -> Numbers:
     """Upper or left edge of crops of `extent` whose centres lie in [low, high], clipped to keep them inside.
 
@@ -31,6 +52,26 @@ def box_corner(extent: Numbers, position: Numbers, low: Numbers, high: Numbers) 
     first = np.clip(low - extent / 2, 0.0, 1 - extent)
     last = np.clip(high - extent / 2, 0.0, 1 - extent)
     return first + (last - first) * position
+
+
+def whole_corners(
+    extents: Float64[np.ndarray, "m 2"],
+    positions: Float64[np.ndarray, "m 2"],
+    centre: Float64[np.ndarray, "m 4"],
+    sizes: Int[np.ndarray, "m 2"],
+) -> Float64[np.ndarray, "m 2"]:
+    """(top, left) in whole pixels of crops of `extents` px whose centres lie in the boxes `centre` (fractions).
+
+    Every place between the first and the last is equally likely when positions are uniform.
+    """
+    found = np.empty_like(extents)
+    for axis in range(2):
+        low, high = centre[:, axis], centre[:, axis] + centre[:, axis + 2]
+        half, room = extents[:, axis] / 2, sizes[:, axis] - extents[:, axis]
+        first = np.clip(np.floor(low * sizes[:, axis] - half + 0.5), 0, room)
+        last = np.clip(np.floor(high * sizes[:, axis] - half + 0.5), first, room)
+        found[:, axis] = np.minimum(first + np.floor(positions[:, axis] * (last - first + 1)), last)
+    return found
 
 
 def beta_candidate(u: Numbers, v: Numbers, a: float) -> tuple[Numbers, np.ndarray]:

@@ -23,6 +23,8 @@ DSF_CIFAR_STD = (0.2023, 0.1994, 0.2010)
 
 # He et al. 2020: grey comes before the jitter, which is always on; no blur.
 MOCO_V1 = ViewSpec(p_jitter=1.0, saturation=0.4, hue=0.4, grey_first=True)
+# JointCrop's table 1 has joint blur with MoCo v1: with MoCo v2's blur here, which the paper does not say.
+MOCO_V1_BLUR = replace(MOCO_V1, p_blur=0.5)
 # Chen et al. 2020b, and Chen & He 2021 (SimSiam) with the same numbers.
 MOCO_V2 = ViewSpec(saturation=0.4, p_blur=0.5)
 # Grill et al. 2020, appendix B: the asymmetric pair that MoCo v3, VICReg and GenView took over.
@@ -54,6 +56,7 @@ JOINT_CROP = (JointSpec(parameter="area", beta=0.0),)
 
 _ALL = (
     Policy(name="moco_v1", views=(MOCO_V1, MOCO_V1)),
+    Policy(name="moco_v1_blur", views=(MOCO_V1_BLUR, MOCO_V1_BLUR)),
     Policy(name="moco_v2", views=(MOCO_V2, MOCO_V2)),
     Policy(name="moco_v3", views=(MOCO_V3_1, MOCO_V3_2)),
     Policy(name="moco_v3_vit", views=(BYOL_1, BYOL_2)),
@@ -69,6 +72,14 @@ _ALL = (
         name="dino_resnet",
         views=(DINO_RESNET_1, DINO_RESNET_2) + (DINO_RESNET_SMALL,) * 8,
         num_views=10,
+        interpolation="bicubic",
+    ),
+    # Zhang et al. 2025, appendix D: 2 x 160 + 4 x 96 px, with the areas of `dino`.
+    Policy(
+        name="dino_160_96",
+        views=(DINO_1, DINO_2) + (DINO_SMALL,) * 4,
+        side_px=160,
+        num_views=6,
         interpolation="bicubic",
     ),
     # GenView: MoCo v3's views with CLIP's normalisation, because its quality encoder sees the same tensors. The

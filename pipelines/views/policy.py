@@ -17,6 +17,7 @@ Colour = tuple[float, float, float]
 Interpolation = Literal["bilinear", "bicubic"]
 JointParameter = Literal["area", "sigma", "brightness", "contrast"]
 JointMix = Literal["one", "all"]
+CropRule = Literal["exact", "torchvision"]
 
 IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
 IMAGENET_STD: Colour = (0.229, 0.224, 0.225)
@@ -67,6 +68,20 @@ class ViewSpec:
         check_within(1, 2**15, side_px=self.side_px)
 
 
+def factor_range(spec: ViewSpec, name: str) -> Pair:
+    """Range of a jitter factor: 1 -+ its strength, cut at 0."""
+    strength = float(getattr(spec, name))
+    return max(0.0, 1 - strength), 1 + strength
+
+
+def parameter_range(spec: ViewSpec, parameter: JointParameter) -> Pair:
+    """Range of what can be joint."""
+    if parameter in ("brightness", "contrast"):
+        return factor_range(spec, parameter)
+    low, high = getattr(spec, parameter)
+    return float(low), float(high)
+
+
 def _check_range(highest: float, **ranges: Pair) -> None:
     """`ConfigError` unless both ends lie above 0 and up to `highest`, the lower end first."""
     for name, (low, high) in ranges.items():
@@ -80,8 +95,8 @@ def _check_range(highest: float, **ranges: Pair) -> None:
 class JointSpec:
     """JC(beta) on the ratio of one parameter of two views (Zhang et al. 2025, Alg. 1).
 
-    Views (0, 1), (2, 3), ... are the pairs. A pair whose two specifications give the parameter different ranges stays
-    independent.
+    Views (0, 1), (2, 3), ... are the pairs. A pair whose two specifications give the parameter different ranges is
+    refused (`Policy.check_joint`): a ratio of two ranges has no JC(beta).
     """
 
     parameter: Annotated[JointParameter, "what is sampled jointly"] = "area"
@@ -133,9 +148,19 @@ class Policy:
         JointMix, "one: at most one joint distribution per pair, chosen by their probabilities; all: each independently"
     ] = "one"
     iou: Annotated[IouCeiling | None, "ceiling on the overlap of a pair"] = None
+    crop: Annotated[
+        CropRule,
+        "exact: the sampled area, with the nearest aspect ratio that fits; torchvision: RandomResizedCrop's ten tries "
+        "of area and aspect, then its central crop",
+    ] = "exact"
 
     def __post_init__(self) -> None:
         owner = f"policy {self.name}"
+        if self.crop == "torchvision" and any(joint.parameter == "area" for joint in self.joint):
+            raise ConfigError(
+                f"{owner}: crop is 'torchvision', which samples an area again where its aspect does not fit, so no "
+                "joint distribution of areas can hold; take crop 'exact', or leave the areas independent"
+            )
         check_within(1, 2**15, side_px=self.side_px)
         check_within(1, 1024, num_views=self.num_views)
         for mean, std in zip(self.mean, self.std, strict=True):
@@ -162,6 +187,41 @@ class Policy:
     def side_of(self, spec: int) -> int:
         """Side of the views of one specification, in px."""
         return self.views[spec].side_px or self.side_px
+
+    def check_joint(self, num_views: int, *, any_specs: bool = False) -> None:
+        """`ConfigError` where a joint distribution cannot hold, or would have no effect, on `num_views` views.
+
+        any_specs: every view may follow any specification, instead of each in turn.
+        """
+        count = len(self.views)
+        turns = {(j % count, (j + 1) % count) for j in range(0, num_views - 1, 2)}
+        pairs = {(a, b) for a in range(count) for b in range(count)} if any_specs and num_views > 1 else turns
+        for joint in self.joint:
+            covered = sorted(pair for pair in pairs if not joint.specs or set(pair) <= set(joint.specs))
+            if not covered:
+                raise ConfigError(
+                    f"policy {self.name}: the joint distribution of {joint.parameter} covers no pair of views (0, 1), "
+                    f"(2, 3) ... of {num_views}; name the specifications of both views of a pair, or of all"
+                )
+            for pair in covered:
+                self._check_pair(joint.parameter, *pair)
+
+    def _check_pair(self, parameter: JointParameter, first: int, second: int) -> None:
+        spans = [parameter_range(self.views[spec], parameter) for spec in (first, second)]
+        shown = [f"{low:g} ... {high:g}" for low, high in spans]
+        if spans[0] != spans[1]:
+            raise ConfigError(
+                f"policy {self.name}: {parameter} is joint, and a pair's views have it in different ranges: {shown[0]} "
+                f"in view specification {first}, {shown[1]} in {second}; give both the same, or name others in 'specs'"
+            )
+        used = {"sigma": "p_blur", "brightness": "p_jitter", "contrast": "p_jitter"}.get(parameter)
+        never = [spec for spec in (first, second) if used is not None and getattr(self.views[spec], used) == 0]
+        if never or spans[0][0] == spans[0][1]:
+            why = f"{used} is 0 in view specification {never[0]}" if never else f"it is always {spans[0][0]:g}"
+            raise ConfigError(
+                f"policy {self.name}: {parameter} is joint without effect, {why}; take another policy, or leave "
+                f"{parameter} independent"
+            )
 
     def with_side(self, side_px: int) -> "Policy":
         """The same policy at another side: sides of multi-crop views and blur sigmas scale along."""

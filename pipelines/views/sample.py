@@ -14,7 +14,7 @@ from jaxtyping import Float, Float32, Float64, Int, UInt64
 
 from viewkit.pipelines.views import boxes, randaugment
 from viewkit.pipelines.views.joint import joint_pair
-from viewkit.pipelines.views.policy import JointSpec, Policy, ViewSpec
+from viewkit.pipelines.views.policy import JointSpec, Policy, factor_range, parameter_range
 from viewkit.pipelines.views.portable import log
 from viewkit.pipelines.views.recipe import NO_SOLARIZE, NUM_FIELDS, VERSION, column
 from viewkit.pipelines.views.streams import Streams, open_streams
@@ -25,6 +25,7 @@ Pipelines = Literal["alternate", "random"]
 # Blocks of four numbers in a view's stream. Try t of a crop has its blocks at t * TRY: the crop, then Beta's own tries.
 CROP, COINS, JITTER, FILTERS, RANDAUGMENT, SIGNS = range(6)
 BETA, BETA_TRIES = 16, 96
+RESIZED, NUM_RESIZED_TRIES = 128, 10  # torchvision's rule: a block for each of its tries
 TRY = 2**10
 TOGETHER = 4096
 """Tries of an IoU ceiling that are sampled at once."""
@@ -42,12 +43,6 @@ def _spec_range(policy: Policy, name: str, specs: Int[np.ndarray, " m"]) -> Floa
     return np.array([getattr(spec, name) for spec in policy.views], dtype=np.float64)[specs]
 
 
-def factor_range(spec: ViewSpec, name: str) -> tuple[float, float]:
-    """Range of a jitter factor: 1 -+ its strength, cut at 0."""
-    strength = float(getattr(spec, name))
-    return max(0.0, 1 - strength), 1 + strength
-
-
 @dataclass(frozen=True)
 class _Plan:
     """What all samples of one call share. m = n v places, ordered by row; pairs: places of views (0, 1), (2, 3), ..."""
@@ -57,7 +52,7 @@ class _Plan:
     pair_streams: Streams
     pairs: Int[np.ndarray, "k 2"]
     specs: Int[np.ndarray, " m"]
-    aspects: Float64[np.ndarray, " m"]
+    sizes: Int[np.ndarray, "m 2"]
     foreground: Float64[np.ndarray, "m 4"] | None
 
 
@@ -92,6 +87,7 @@ def sample_recipes(
         raise ConfigError(f"num_views is {v}; needed at least 1")
     if pipelines not in get_args(Pipelines):
         raise ConfigError(f"pipelines is {pipelines!r}; needed one of {', '.join(get_args(Pipelines))}")
+    policy.check_joint(v, any_specs=pipelines == "random")
     rows = open_streams(ids, seed, stage, round)
     streams = rows.places(0, v)
     coins = streams.uniforms(FILTERS)
@@ -106,7 +102,7 @@ def sample_recipes(
         pair_streams=rows.places(PAIR, v // 2),
         pairs=pairs,
         specs=specs,
-        aspects=_aspects(sizes, generated_sizes, source, v),
+        sizes=_sizes(sizes, generated_sizes, source, v),
         foreground=None if foreground is None else np.repeat(foreground.astype(np.float64), v, axis=0),
     )
     recipes = np.zeros((len(specs), NUM_FIELDS))
@@ -142,21 +138,20 @@ def _sources(rows: Streams, v: int, p_generated: float) -> Int[np.ndarray, " m"]
     return (uses & (rank < max(1, v // 2))).astype(np.int64).reshape(-1)
 
 
-def _aspects(
+def _sizes(
     sizes: Int[np.ndarray, "n 2"],
     generated_sizes: Int[np.ndarray, "n 2"] | None,
     source: Int[np.ndarray, " m"],
     v: int,
-) -> Float64[np.ndarray, " m"]:
-    """Width / height of the image that every view is cropped from."""
+) -> Int[np.ndarray, "m 2"]:
+    """(height, width) of the image that every view is cropped from."""
     both = np.stack([sizes, sizes if generated_sizes is None else generated_sizes])  # 2 n 2
     if (empty := np.argwhere(both < 1)).size:
         row = empty[0, 1]
         raise DataError(
             f"row {row}: the image is {both[empty[0, 0], row].tolist()} px (height, width); needed 1 or more"
         )
-    used = both[source, np.repeat(np.arange(len(sizes)), v)]  # m 2
-    return used[:, 1] / used[:, 0]
+    return both[source, np.repeat(np.arange(len(sizes)), v)]
 
 
 def _crops(plan: _Plan, rows: Streams, v: int, round: int, rounds: int) -> Float64[np.ndarray, "m 4"]:
@@ -205,20 +200,57 @@ def _crop(
     plan: _Plan, at: Int[np.ndarray, " k"], attempts: Int[np.ndarray, " k"], pairs: Int[np.ndarray, " q"]
 ) -> Float64[np.ndarray, "k 4"]:
     """One try for the boxes of the places `at`, which are those of `pairs` in turn (or of no pair)."""
-    specs, aspects = plan.specs[at], plan.aspects[at]
+    centre = np.array([[0.0, 0.0, 1.0, 1.0]]) if plan.foreground is None else plan.foreground[at]
+    centre = np.broadcast_to(centre, (len(at), 4))
+    if plan.policy.crop == "torchvision":
+        return _resized_crop(plan, at, attempts, centre)
     u = plan.streams.uniforms(attempts * TRY + CROP, at)
+    height, width = _exact_extents(plan, at, attempts, pairs, u)
+    positions = _positions(plan, at, attempts, u[:, 2:])
+    top = boxes.box_corner(height, positions[:, 0], centre[:, 0], centre[:, 0] + centre[:, 2])
+    left = boxes.box_corner(width, positions[:, 1], centre[:, 1], centre[:, 1] + centre[:, 3])
+    return np.stack([top, left, height, width], axis=1)
+
+
+def _exact_extents(
+    plan: _Plan,
+    at: Int[np.ndarray, " k"],
+    attempts: Int[np.ndarray, " k"],
+    pairs: Int[np.ndarray, " q"],
+    u: Float64[np.ndarray, "k 4"],
+) -> tuple[Float64[np.ndarray, " k"], Float64[np.ndarray, " k"]]:
+    """Heights and widths, in fractions, of crops that have exactly the areas that were sampled."""
+    specs, sizes = plan.specs[at], plan.sizes[at]
     span = _spec_range(plan.policy, "area", specs)
     area = span[:, 0] + (span[:, 1] - span[:, 0]) * u[:, 0]
     if pairs.size:
         area = _joint(plan, "area", area.reshape(-1, 2), pairs, attempts[::2]).reshape(-1)
     ends = log(_spec_range(plan.policy, "aspect", specs))
-    height, width = boxes.box_extent(area, ends[:, 0] + (ends[:, 1] - ends[:, 0]) * u[:, 1], aspects)
-    positions = _positions(plan, at, attempts, u[:, 2:])
-    centre = np.array([[0.0, 0.0, 1.0, 1.0]]) if plan.foreground is None else plan.foreground[at]
-    centre = np.broadcast_to(centre, (len(at), 4))
-    top = boxes.box_corner(height, positions[:, 0], centre[:, 0], centre[:, 0] + centre[:, 2])
-    left = boxes.box_corner(width, positions[:, 1], centre[:, 1], centre[:, 1] + centre[:, 3])
-    return np.stack([top, left, height, width], axis=1)
+    return boxes.box_extent(area, ends[:, 0] + (ends[:, 1] - ends[:, 0]) * u[:, 1], sizes[:, 1] / sizes[:, 0])
+
+
+def _resized_crop(
+    plan: _Plan, at: Int[np.ndarray, " k"], attempts: Int[np.ndarray, " k"], centre: Float64[np.ndarray, "k 4"]
+) -> Float64[np.ndarray, "k 4"]:
+    """Boxes as torchvision's RandomResizedCrop samples them, in whole pixels: area and aspect are sampled up to ten
+    times until both fit; where none does, the centred part of the image whose aspect is the nearest one allowed."""
+    specs, sizes = plan.specs[at], plan.sizes[at]
+    span, aspect = (_spec_range(plan.policy, name, specs) for name in ("area", "aspect"))
+    ends = log(aspect)
+    extents, u = boxes.central_extents(sizes, aspect), np.zeros((len(at), 4))
+    left = np.arange(len(at))
+    for number in range(NUM_RESIZED_TRIES):
+        u[left] = plan.streams.uniforms(attempts[left] * TRY + RESIZED + number, at[left])
+        area = span[left, 0] + (span[left, 1] - span[left, 0]) * u[left, 0]
+        log_aspect = ends[left, 0] + (ends[left, 1] - ends[left, 0]) * u[left, 1]
+        tried, fits = boxes.whole_extents(area, log_aspect, sizes[left])
+        extents[left[fits]] = tried[fits]
+        left = left[~fits]
+        if not left.size:
+            break
+    corners = boxes.whole_corners(extents, _positions(plan, at, attempts, u[:, 2:]), centre, sizes)
+    corners[left] = np.floor((sizes[left] - extents[left]) / 2)
+    return np.concatenate([corners / sizes, extents / sizes], axis=1)
 
 
 def _positions(
@@ -270,15 +302,10 @@ def _joint(
 def _pair_range(
     policy: Policy, joint: JointSpec, specs: Int[np.ndarray, "q 2"]
 ) -> tuple[Float64[np.ndarray, " q"], Float64[np.ndarray, " q"]]:
-    """Range of the parameter where both views of a pair share it and the distribution covers both; (0, 0) elsewhere."""
-    name = joint.parameter
-    is_factor = name in ("brightness", "contrast")
-    spans = np.array(
-        [factor_range(spec, name) if is_factor else getattr(spec, name) for spec in policy.views], dtype=np.float64
-    )
+    """Range of the parameter, the same in both views of a pair, where both are covered; (0, 0) elsewhere."""
+    spans = np.array([parameter_range(spec, joint.parameter) for spec in policy.views], dtype=np.float64)
     covered = np.array([not joint.specs or index in joint.specs for index in range(len(policy.views))])
-    common = covered[specs].all(axis=1) & (spans[specs[:, 0]] == spans[specs[:, 1]]).all(axis=1)
-    span = spans[specs[:, 0]] * common[:, None]
+    span = spans[specs[:, 0]] * covered[specs].all(axis=1)[:, None]
     return span[:, 0], span[:, 1]
 
 

@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from viewkit.pipelines.pairs.order import pair_similarities
 from viewkit.pipelines.vs2fi.alignment import soft_mean
 from viewkit.pipelines.vs2fi.histogram import CELLS, count_cells
 
@@ -22,11 +21,12 @@ def count_group(
     """
     n, num_views, num_exits = exits.shape[:3]
     top, exits = top.float(), exits.float()
-    positive = count_cells(pair_similarities(top.unsqueeze(2)))
-    negative = torch.zeros_like(positive)
+    positive, negative = (torch.zeros(CELLS, dtype=torch.int64, device=top.device) for _ in range(2))
     sums = torch.zeros((num_exits, CELLS), dtype=positive.dtype, device=positive.device)
     ordered = [(i, j) for i in range(num_views) for j in range(num_views) if i != j]
     for i, j in ordered:
+        if i < j:
+            positive += count_cells((top[:, i] * top[:, j]).sum(dim=-1))  # as `pair_similarities` sums
         for start in range(0, n, ANCHORS_AT_ONCE):
             rows = slice(start, min(start + ANCHORS_AT_ONCE, n))
             anchors = torch.arange(rows.start, rows.stop, device=top.device)

@@ -11,17 +11,7 @@ def load_file_weights(model: Any, file: Path, prefix: str = "") -> None:
 
     `DataError` when it is no safetensors file, lacks one of the module's tensors, or holds one of another shape.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if file.suffix != ".safetensors":
-        raise DataError(
-            f"{file}: weights are read from .safetensors only, since other formats may run code; convert it first"
-        )
-    try:
-        found = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"{file}: cannot be read ({error}); download it again") from error
+    found = read_file_tensors(file)
     tensors = {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
     own = model.state_dict()
     wrong = [name for name in own if name not in tensors or tensors[name].shape != own[name].shape]
@@ -31,3 +21,18 @@ def load_file_weights(model: Any, file: Path, prefix: str = "") -> None:
             f"shape (first: {prefix}{wrong[0]})"
         )
     model.load_state_dict({name: tensors[name] for name in own})
+
+
+def read_file_tensors(file: Path) -> dict[str, Any]:
+    """All tensors of a safetensors file by name. `DataError` when it is none."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if file.suffix != ".safetensors":
+        raise DataError(
+            f"{file}: weights are read from .safetensors only, since other formats may run code; convert it first"
+        )
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{file}: cannot be read ({error}); download it again") from error

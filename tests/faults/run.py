@@ -7,6 +7,7 @@ command again gives the bytes of an undisturbed run, and `viewkit verify` finds 
 
 import os
 import random
+import resource
 import shutil
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from queue import Empty, SimpleQueue
 
 from server import BUG, Request
 from table import Case, table
-from world import COMMANDS, Server, World, build_shim, digest_of, fill
+from world import COMMANDS, Server, SmallDisk, World, build_shim, can_mount, digest_of, fill
 
 SERVERS = 2
 MAX_S, MAX_CASES = 600.0, 10**6
@@ -26,13 +27,25 @@ MAX_S, MAX_CASES = 600.0, 10**6
 
 def judge(case: Case, world: World, server: Server, folder: Path) -> str | None:
     """What is wrong, in one line; None where all is as it should be."""
+    if case.inodes is None:
+        return examine(case, world, server, folder)
+    with SmallDisk(folder / "small") as disk:
+        return examine(case, world, server, disk.folder, disk)
+
+
+def examine(case: Case, world: World, server: Server, folder: Path, disk: SmallDisk | None = None) -> str | None:
     dataset = folder / case.dataset
     shutil.copytree(world.before[case.command], dataset)
     outside = folder / "outside.txt"
     outside.write_text("nobody touches this")
-    argv = fill(COMMANDS[case.command], world.source, dataset, world.test)
+    if disk is not None:
+        disk.leave(case.inodes)
+    argv = [*fill(COMMANDS[case.command], world.source, dataset, world.test), *case.more]
     arm = None if case.arm is None else [str(dataset), *case.arm]
     said = server(Request(argv, arm=arm, **case.request))
+    if disk is not None:
+        disk.leave(None)
+    bring_back(dataset)
     lines = [line for line in said["err"].splitlines() if line.startswith("error:")]
     if said["code"] == BUG or "Traceback" in said["err"]:
         return f"traceback: {said['err'].strip().splitlines()[-1] if said['err'].strip() else 'none printed'}"
@@ -57,6 +70,14 @@ def judge(case: Case, world: World, server: Server, folder: Path) -> str | None:
     return None
 
 
+def bring_back(dataset: Path) -> None:
+    """Undo that the folder has vanished. What was made in its place in the meantime goes."""
+    gone = dataset.with_name(f"{dataset.name}.gone")
+    if gone.exists():
+        shutil.rmtree(dataset, ignore_errors=True)
+        gone.rename(dataset)
+
+
 def run(
     words: list[str], root: Path, max_s: float = MAX_S, max_cases: int = MAX_CASES
 ) -> tuple[int, int, dict[str, str], float]:
@@ -65,7 +86,12 @@ def run(
     servers = [Server(shim, root / f"said{number}") for number in range(SERVERS)]
     started = time.monotonic()
     world = World.make(root, servers[0])
+    for server in servers:
+        server(Request([], modules=world.modules))
     cases = [case for case in table(world.counts) if all(word in str(case) for word in words)]
+    if (reason := can_mount(root)) is not None:
+        print(f"skipped {sum(case.inodes is not None for case in cases)} cases of few inodes: {reason}")
+        cases = [case for case in cases if case.inodes is None]
     random.Random(0).shuffle(cases)  # a run that is cut off by the clock has seen every command
     whole, cases = len(cases), cases[:max_cases]
     waiting: SimpleQueue[tuple[int, Case]] = SimpleQueue()
@@ -109,7 +135,12 @@ def main(words: list[str]) -> int:
             float(os.environ.get("FAULTS_MAX_S", MAX_S)),
             int(os.environ.get("FAULTS_CASES", MAX_CASES)),
         )
-    print(f"faults: {count} of {whole} cases in {seconds:.0f} s, {len(failures)} failed")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used_s = (used.ru_utime + used.ru_stime) / max(count, 1)
+    print(
+        f"faults: {count} of {whole} cases in {seconds:.0f} s ({used_s:.2f} s of a processor each, start included), "
+        f"{len(failures)} failed"
+    )
     return 1 if failures else 0
 
 

@@ -1,5 +1,5 @@
 /* Preloaded into the process under test: lets the n-th file operation below one folder fail, fall short, or be the
- * moment of a SIGKILL. Nothing happens before `fault_arm`. Counting is per kind of operation.
+ * moment of a SIGKILL, or of the folder's disappearance. Nothing happens before `fault_arm`. Counting is per kind of operation.
  *
  * Only calls on paths below the folder count, and on descriptors that were opened there; so neither Python's own
  * files nor the caches of libraries are touched. */
@@ -15,12 +15,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 enum kind { WRITE, FSYNC, RENAME, LINK, MKDIR, OPEN, MAP, TRUNCATE, UNLINK, READ, KINDS };
-enum mode { COUNT, FAIL, SHORT, KILL_BEFORE, KILL_AFTER };
+enum mode { COUNT, FAIL, SHORT, KILL_BEFORE, KILL_AFTER, VANISH };
 
 #define MAX_FD 4096
 static char tracked[MAX_FD];
@@ -55,6 +56,12 @@ static int strikes(int kind) {
     counts[kind]++;
     if (fault_mode == COUNT || kind != fault_kind || counts[kind] != fault_at) return 0;
     if (fault_mode == KILL_BEFORE) kill(getpid(), SIGKILL);
+    if (fault_mode == VANISH) {
+        char gone[PATH_MAX + 8];
+        snprintf(gone, sizeof gone, "%s.gone", folder);
+        syscall(SYS_renameat2, AT_FDCWD, folder, AT_FDCWD, gone, 0);
+        return 0;
+    }
     return 1;
 }
 

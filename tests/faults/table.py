@@ -22,6 +22,8 @@ ERRORS: Mapping[str, tuple[int, ...]] = {
 """How an operation fails; its places take these in turn."""
 KILLED = ("write", "fsync", "rename", "link", "mkdir", "open")
 """Operations before and after which the process is killed."""
+VANISHES = ("write", "rename", "open")
+"""Operations at which the dataset's folder is moved away."""
 MAX_PLACES = 12
 """Places of one operation in one command, evenly spread where there are more."""
 
@@ -30,7 +32,8 @@ MAX_PLACES = 12
 class Case:
     """One command under one fault. arm: (kind, place, mode, errno) for the shim. request: more fields of `Request`.
 
-    codes: exit codes that are right; None: any of 0 and 1, or a kill where the mode is one.
+    codes: exit codes that are right. more: options added to the command. inodes: files that can still be made in the
+    file system of the dataset, then a small one of its own; None: any number.
     """
 
     command: str
@@ -39,6 +42,8 @@ class Case:
     request: Mapping[str, Any] = field(default_factory=dict)
     codes: tuple[int, ...] = (0, 1)
     dataset: str = "data"
+    more: tuple[str, ...] = ()
+    inodes: int | None = None
 
     def __str__(self) -> str:
         return f"{self.command}: {self.name}"
@@ -60,6 +65,8 @@ def injected(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Case]:
                 yield Case(command, f"{kind} {place}: {errno.errorcode[error]}", (kind, place, "fail", error))
                 if kind == "write":
                     yield Case(command, f"write {place} cut short", (kind, place, "short", errno.ENOSPC))
+                if kind in VANISHES and turn % 2 == 0:
+                    yield Case(command, f"{kind} {place}: the folder vanishes", (kind, place, "vanish", 0))
                 if kind in KILLED:
                     for mode in ("kill_before", "kill_after"):
                         yield Case(command, f"{kind} {place}: {mode}", (kind, place, mode, 0), codes=(-9, 0, 1))
@@ -82,9 +89,30 @@ def surroundings() -> Iterator[Case]:
         yield Case(command, "ulimit -f 4 KiB", request={"limits": {"fsize": 4096}})
         yield Case(command, "another user, nothing may be written", request={"user": 65534}, codes=(1, 3))
         yield Case(command, "stopped and continued", request={"stop_after_s": 0.1}, codes=(0,))
+        for left in (0, 1, 2, 5):
+            yield Case(command, f"{left} inodes left", inodes=left)
+        for memory_mib in (0, 2, 16):
+            yield Case(command, f"ulimit -v: {memory_mib} MiB more", request={"memory_mib": memory_mib})
         for name in ODD_NAMES:
             yield Case(command, f"dataset {ascii(name)[:24]}", dataset=name, codes=(0,))
 
 
+def workers() -> Iterator[Case]:
+    """What befalls a worker process. Of one stage: each is a new interpreter, whatever runs in it."""
+    two = ("--workers", "2")
+    for after_s in (0.0, 0.1):
+        for signals in (
+            ["SIGSTOP", "SIGCONT"],
+            ["SIGKILL"],
+            ["SIGSTOP", "SIGKILL"],
+            ["SIGINT"],
+            ["SIGHUP"],
+            ["SIGTERM"],
+        ):
+            request = {"worker": signals, **({"stop_after_s": after_s} if after_s else {})}
+            name = f"a worker gets {' and '.join(signals)}{', the parent is stopped' if after_s else ''}"
+            yield Case("pack", name, request=request, codes=(0,), more=two)
+
+
 def table(counts: Mapping[str, Mapping[str, int]]) -> list[Case]:
-    return [*injected(counts), *surroundings()]
+    return [*injected(counts), *surroundings(), *workers()]

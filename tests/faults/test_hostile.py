@@ -1,6 +1,7 @@
 """Hostile data and surroundings: nothing runs, nothing outside is touched, nothing of the user's is deleted."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from world import photographs
 from viewkit.cli.console import printable
 from viewkit.cli.main import run
 from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.memory import is_out_of_memory
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.engine.workers import PATIENCE_S, run_shards
+from viewkit.pipelines.models.compiling import VARIABLE, compile_privately
 from viewkit.pipelines.training.monitoring import MetricsLog, read_metrics
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, RefusedError
@@ -180,3 +183,106 @@ def test_permission_denied_is_one_line(tmp_path, capsys, monkeypatch):
     assert run(["status", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "permission denied; check the owner and mode" in said
+
+
+START = "import sys; from viewkit.cli.main import main; sys.argv[0] = 'viewkit'; main()"
+HUNG_UP = """
+import os, signal, sys
+sys.argv = ["viewkit", "status", sys.argv[1]]
+from viewkit.cli import main
+from viewkit.pipelines.engine.interrupts import interruptible
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+main.stop_on_signals()
+def look(**_):
+    WHERE
+    os.kill(os.getpid(), signal.SIGHUP)
+    raise AssertionError("it went on")
+main.app = look
+sys.exit(main.run())
+"""
+
+
+@pytest.mark.parametrize("where", ["", "context = interruptible('run the same command again'); context.__enter__()"])
+def test_a_closed_terminal_is_said_in_one_line(tmp_path, where):
+    script = HUNG_UP.replace("WHERE", where or "pass")
+    said = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
+    assert said.returncode == 1 and said.stderr.count("\n") == 1
+    assert said.stderr.startswith("error: stopped") and "run the same command again" in said.stderr
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing():
+    script = (
+        "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from viewkit.cli.main import stop_on_signals\n"
+        "from viewkit.pipelines.engine.interrupts import interruptible\n"
+        "stop_on_signals()\n"
+        "with interruptible(''):\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "print('went on')"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "went on\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory_mib", [400, 1500, 2500])
+@pytest.mark.parametrize("command", [("estimator",), ("score", "--workers", "2")])
+def test_too_little_memory_is_one_line(tmp_path, memory_mib, command):
+    photographs(tmp_path / "images")
+    assert run(["pack", str(tmp_path / "images"), str(tmp_path / "data"), "--rows-per-shard", "16"]) == 0
+    said = subprocess.run(
+        [sys.executable, "-c", START, command[0], str(tmp_path / "data"), *command[1:]],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (memory_mib << 20, memory_mib << 20)),
+    )
+    assert said.returncode == 1 and "Traceback" not in said.stderr
+    assert len([line for line in said.stderr.splitlines() if line.startswith("error: ")]) == 1, said.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (MemoryError(), True),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), True),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory: 12 bytes"),
+            True,
+        ),
+        (RuntimeError("can't start new thread"), True),
+        (OSError(12, "Cannot allocate memory"), True),
+        (ImportError("No module named 'x'"), False),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (SystemError("error return without exception set"), False),
+    ],
+)
+def test_want_of_memory_is_known_by_what_libraries_say(error, short):
+    assert is_out_of_memory(error) is short
+
+
+def test_a_worker_s_want_of_memory_is_one_line():
+    with pytest.raises(DataError, match=r"^in a worker process: not enough memory"):
+        list(run_shards(wants_memory, [0], 1, lambda news: None))
+
+
+def wants_memory(number):
+    raise MemoryError
+
+
+def test_the_cache_of_compiled_code_is_the_user_s_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr("torch.compile", lambda function, **options: function)
+    compile_privately(len)
+    folder = tmp_path / "viewkit" / "compiled"
+    assert os.environ[VARIABLE] == str(folder) and folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.delenv(VARIABLE)
+    folder.chmod(0o770)
+    with pytest.raises(DataError, match=f"others may write to it.*set {VARIABLE}"):
+        compile_privately(len)
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    with pytest.raises(DataError, match="others may write to it"):
+        compile_privately(len)
+    monkeypatch.setenv(VARIABLE, "/elsewhere")
+    compile_privately(len)
+    assert os.environ[VARIABLE] == "/elsewhere"

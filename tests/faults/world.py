@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 IMAGES = 32
 LOGS = ("metrics.jsonl", "checkpoint", "tensorboard")
 
-TRAINING = ("--steps", "12", "--batch-size", "8", "--hidden", "16", "--dim", "16", "--warmup-epochs", "0")
+TRAINING = ("--steps", "3", "--batch-size", "8", "--hidden", "16", "--dim", "16", "--warmup-epochs", "0")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "pack": ("pack", "SOURCE", "DATASET", "--labels", "folders", "--rows-per-shard", "16", "--workers", "1"),
     "estimator": ("estimator", "DATASET", "--preset", "pico-32", *TRAINING),
@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "audit": ("audit", "DATASET", "--images", "12"),
     "pretrain": (
         "pretrain", "DATASET", "--name", "r", "--framework", "simclr", "--arch", "vit_pico_patch8", *TRAINING,
-        "--select", "vs2fi",
+        "--select", "vs2fi", "--policy", "strengthened",
     ),
     "evaluate": ("evaluate", "DATASET/runs/r", "TEST", "--k", "3", "--no-baselines"),
     "report": ("report", "DATASET"),
@@ -94,6 +94,36 @@ def build_shim(folder: Path) -> Path:
     return path
 
 
+class SmallDisk:
+    """Context manager: a file system of its own at `folder`, in memory, that holds so many files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "none", str(folder)], check=True, capture_output=True)
+
+    def leave(self, inodes: int | None) -> None:
+        """Let so many more files be made; None: any number."""
+        most = 0 if inodes is None else sum(1 for _ in self.folder.rglob("*")) + 1 + inodes
+        subprocess.run(["mount", "-o", f"remount,nr_inodes={most}", str(self.folder)], check=True, capture_output=True)
+
+    def __enter__(self) -> "SmallDisk":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["umount", "-l", str(self.folder)], check=True)
+
+
+def can_mount(root: Path) -> str | None:
+    """Why small file systems cannot be made here; None where they can."""
+    try:
+        with SmallDisk(root / "small"):
+            return None
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", b"") or str(error).encode()
+        return said.decode().strip().splitlines()[-1]
+
+
 def fill(argv: tuple[str, ...], source: Path, dataset: Path, test: Path) -> list[str]:
     names = {"SOURCE": source, "DATASET": dataset, "TEST": test}
     return [re.sub("SOURCE|DATASET|TEST", lambda found: str(names[found[0]]), word) for word in argv]
@@ -126,10 +156,12 @@ class World:
     after: dict[str, dict[str, str]]
     counts: dict[str, dict[str, int]]
     seconds: dict[str, float]
+    modules: list[str]
+    """What the commands import beyond what the servers have; imported there, it is no child's work."""
 
     @staticmethod
     def make(root: Path, server: Server, names: tuple[str, ...] = tuple(COMMANDS)) -> "World":
-        world = World(root, root / "source", root / "test" / "data", {}, {}, {}, {})
+        world = World(root, root / "source", root / "test" / "data", {}, {}, {}, {}, [])
         photographs(world.source)
         photographs(root / "others", seed=1)
         said = server(Request(["pack", str(root / "others"), str(world.test), "--labels", "folders"]))
@@ -145,6 +177,7 @@ class World:
                 )
             )
             assert said["code"] == 0, (name, said)
+            world.modules += [module for module in said["modules"] if module not in world.modules]
             world.after[name], world.counts[name], world.seconds[name] = (
                 digest_of(dataset),
                 said["counts"],

@@ -38,7 +38,7 @@ class Stagehand:
         jobs = chain_of(
             rehearsal_of(experiment).experiment, str(train), place / "dataset", place / "dataset-test", str(test)
         )
-        shared = [job for job in jobs if job.spec.name not in (*OF_A_RUN, "report")]
+        shared = [job for job in jobs if job.spec.name not in (*OF_A_RUN, "difficulty", "report")]
         rest = [job for job in jobs if job not in shared]
         for job in rest:
             checked_stages(job.spec, job.config, dict(job.locations))

@@ -87,6 +87,20 @@ class NumbersStage(MapStage[NumbersConfig]):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class UnlikeStage(NumbersStage):
+    """The same rows with other bytes in every process, as a GPU's last digits differ."""
+
+    def prepare(self, config: NumbersConfig, run: Run) -> ShardFn:
+        plain = super().prepare(config, run)
+
+        def transform(rows: Iterator[Row]) -> Iterator[Row | Reject]:
+            for outcome in plain(rows):
+                fields = {"bin": f"{os.getpid():09d}".encode()}
+                yield Row(outcome.key, fields) if isinstance(outcome, Row) else outcome
+
+        return transform
+
+
 @dataclass(frozen=True, kw_only=True)
 class LengthsConfig:
     factor: Annotated[int, "multiplies every length"] = 1

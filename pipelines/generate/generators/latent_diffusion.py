@@ -29,6 +29,7 @@ from viewkit.pipelines.generate.generators.pictures import outcomes, to_uint8
 from viewkit.pipelines.generate.generators.sampling import LEARNED, Sampling, step_noise, takes_noise
 from viewkit.pipelines.generate.micro_batches import MicroBatches
 from viewkit.pipelines.generate.noising import NoiseSpace, squared_cosine
+from viewkit.pipelines.models.compiling import compile_privately
 from viewkit.pipelines.weights.folder import PipelineFolder, require_folder
 from viewkit.shards.errors import ConfigError
 
@@ -67,7 +68,7 @@ class LatentDiffusion(Generator):
             network.to(device=device, memory_format=torch.channels_last)
         self.network, self.decoder = self.unet, self.autoencoder.decode
         if compiled:
-            self.network, self.decoder = (torch.compile(f, dynamic=False) for f in (self.network, self.decoder))
+            self.network, self.decoder = (compile_privately(f, dynamic=False) for f in (self.network, self.decoder))
         self.prompt = None if networks.prompt is None else networks.prompt.to(device, self.unet.dtype)
         self.space = space.to(device)
         self.say = say or Silent().message

@@ -31,6 +31,7 @@ from viewkit.pipelines.views.recipe import BOX, column, neutral_recipes
 from viewkit.pipelines.views.render.render import render
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.scores import rescore
+from viewkit.pipelines.vs2fi.threshold import consistency_threshold
 from viewkit.shards.codecs import decode_image, decode_npy, encode_json, encode_npy, encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
@@ -39,7 +40,7 @@ from viewkit.shards.row import Row
 from viewkit.shards.writer import ShardWriter
 
 ON_CPU = Execution(device="cpu", workers=1)
-CONFIG = AuditConfig(images=12, gallery=2, tile_px=16)
+CONFIG = AuditConfig(k_sc=0.99, images=12, gallery=2, tile_px=16)
 
 
 class WithoutPictures(AuditStage):
@@ -84,6 +85,13 @@ def test_it_looks_at_the_rows_with_the_smallest_hashes_and_the_first_rounds(data
     below = np.mean([stored(dataset, key)[1][:2, :, 0] < 0.99 for key in keys])
     assert found["filtered"]["all"]["below_k_sc"] == pytest.approx(below)
     assert len(found["filtered"]["rounds"]) == 2
+
+
+@pytest.mark.parametrize("share", [None, 0.5])
+def test_without_k_sc_the_threshold_is_that_of_a_share(dataset, share):
+    found = audit(dataset, replace(CONFIG, images=4, rounds=1, k_sc=None, filter_share=share))
+    histograms = Histograms.load(dataset.artifact("histograms"))
+    assert found["k_sc"] == consistency_threshold(histograms, share or 0.08)[0]
 
 
 def test_the_grid_counts_every_pair_once(found):
@@ -380,7 +388,8 @@ def test_an_architecture_without_a_classifier_is_named(dataset):
         audit(dataset, replace(CONFIG, classifier_arch="resnet10t"))
 
 
-def test_a_k_al_beyond_all_levels_is_named(dataset):
+def test_a_k_al_beyond_all_levels_is_named_before_an_encoder_is_opened(dataset, monkeypatch):
+    monkeypatch.delattr("viewkit.pipelines.audit.stage.open_encoder")
     levels = read_pairs(dataset.column("pairs"), 1, 1).num_exits + 1
     with pytest.raises(ConfigError, match=f"k_al is {levels + 1}, and the levels of column 'pairs' end at {levels}"):
         audit(dataset, replace(CONFIG, k_al=float(levels + 1)))

@@ -131,3 +131,17 @@ def test_generated_candidates_reject_images_without_one(dataset):
     many = Execution(device="cpu", workers=1, max_rejects=1.0)
     summary = run_stage(DrawStage("pairs_generated"), config, dataset, many)
     assert dict(summary.rejected) == {"no_generated_view": 2}
+
+
+def test_drawn_pairs_can_be_joint_and_are_then_another_policys(dataset):
+    joint = replace(CONFIG, policy="moco_v3", candidates="original", joint_area=50.0, centre_suppression=0.5)
+    run_stage(DrawStage("pairs_joint"), joint, dataset, ON_CPU)
+    recipes = np.concatenate(list(recipes_of(dataset, "pairs_joint").values())).astype(np.float64)
+    areas = recipes[..., column("height")] * recipes[..., column("width")]
+    assert np.abs(np.log(areas[:, 0] / areas[:, 1])).max() < 0.25, "beta 50: the areas of a pair are nearly equal"
+    plain = dataset.column("pairs").identity.inputs["policy"]
+    assert dataset.column("pairs_joint").identity.inputs["policy"] != plain
+    with pytest.raises(ConfigError, match=r"num_views is 4 and area joint: any two of the views may become a pair"):
+        DrawConfig(num_views=4, joint_area=0.0)
+    with pytest.raises(ConfigError, match="it needs multi-crop"):
+        DrawStage().check(DrawConfig(joint_area=0.0, joint_views="small"))

@@ -10,9 +10,12 @@ from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.estimator.config import PRESETS, EstimatorConfig, resolve
-from viewkit.pipelines.estimator.stage import EstimatorStage
+from viewkit.pipelines.estimator.stage import EstimatorStage, create_exit_moco_v3, optimisation_of
 from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.pretrain.config import PretrainConfig
+from viewkit.pipelines.pretrain.config import resolve as resolve_pretrain
 from viewkit.pipelines.training.monitoring import read_metrics
+from viewkit.pipelines.training.optimisers import decay_all
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.files import make_folder
@@ -101,7 +104,12 @@ def test_presets_fill_what_is_not_given_and_the_identity_holds_the_values():
     values = EstimatorStage().settings(config)
     preset = asdict(replace(PRESETS["vit-s16-224"], lr=1e-3))
     assert {name: values[name] for name in preset} == preset and values["preset"] == "vit-s16-224"
-    assert values.keys() - preset.keys() == {"preset", "precision", "init", "num_heads", "steps", "seed"}
+    assert values.keys() - preset.keys() == {
+        "preset", "precision", "init", "num_heads", "steps", "seed", "fit_warmup", "fit_momentum",
+        "trunk", "trunk_images", "trunk_views",
+    }  # fmt: skip
+    assert values["fit_warmup"] and values["fit_momentum"] and values["trunk"] is None
+    assert not EstimatorStage().settings(replace(config, momentum=0.9))["fit_momentum"]
     assert (config.arch, config.epochs) == (None, None), "the options stay as they were given"
     assert resolve(config) == resolve(config)
 
@@ -133,3 +141,24 @@ def test_options_that_do_not_fit_the_data_are_refused_before_any_work(tmp_path):
             plan_stage(EstimatorStage(), replace(CONFIG, **options), dataset, CPU)
     with pytest.raises(DataError, match=r"has no input 'images'|there is no such dataset"):
         run_stage(EstimatorStage(), CONFIG, Dataset(tmp_path / "none"), CPU)
+
+
+def test_the_estimator_is_optimised_as_a_moco_v3_run_is():
+    for arch in ("vit_pico_patch8", "resnet10_narrow"):
+        ours = optimisation_of(resolve(EstimatorConfig(preset="pico-32", arch=arch)))
+        assert ours.decay_all == resolve_pretrain(PretrainConfig(framework="moco_v3", arch=arch)).decay_all
+    groups = create_groups(resolve(CONFIG))
+    assert {group["weight_decay"] for group in groups} == {0.1}, "biases, norms and class tokens decay, too"
+
+
+def create_groups(settings):
+    optimisation = optimisation_of(settings)
+    groups = create_exit_moco_v3(settings, 10).groups(optimisation.weight_decay)
+    return decay_all(groups, optimisation.weight_decay) if optimisation.decay_all else groups
+
+
+@pytest.mark.parametrize(("options", "momentum"), [({}, 0.9356), ({"momentum": 0.99}, 0.99)])
+def test_the_momentum_fits_120_steps_unless_it_is_given(options, momentum):
+    settings = resolve(replace(CONFIG, **options))
+    assert create_exit_moco_v3(settings, 120).momentum == pytest.approx(momentum, abs=2e-3)
+    assert create_exit_moco_v3(settings, 2000).momentum == 0.99

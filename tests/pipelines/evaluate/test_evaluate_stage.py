@@ -7,6 +7,8 @@ from vs2fi_world import write_column
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.evaluate.config import EvaluateConfig
+from viewkit.pipelines.evaluate.corrupted import level_set
+from viewkit.pipelines.evaluate.corruptions.protocol import PROTOCOLS
 from viewkit.pipelines.evaluate.network_probes import NetworkProbes
 from viewkit.pipelines.evaluate.stage import EvaluateStage, sentence
 from viewkit.pipelines.models.saved import EncoderFacts, save_encoder
@@ -324,3 +326,57 @@ def test_a_run_without_an_encoder_is_named(tmp_path):
     finish_artifact(folder, identity.digest, {}, ())
     with pytest.raises(DataError, match=r"holds no file 'encoder.json'; rerun 'viewkit pretrain'"):
         run_stage(EvaluateStage("empty", str(test.path)), CONFIG, train, CPU)
+
+
+def test_probes_can_be_trained_on_another_labelled_set_than_the_runs(tmp_path):
+    train = coloured(tmp_path / "unlabelled", 8, seed=0, labels=False)
+    make_run(train)
+    learns, test = coloured(tmp_path / "flowers", 6, seed=3), coloured(tmp_path / "flowers_test", 4, seed=4)
+    stage = EvaluateStage("plain", str(test.path), train=str(learns.path))
+    config = EvaluateConfig(probes="knn,linear,finetune", k="3", tune_epochs=1, tune_batch_size=8, baselines=False)
+    run_stage(stage, config, train, CPU)
+    found = train.artifact("runs/plain/eval")
+    result = decode_json(found.path("eval.json").read_bytes())
+    assert result["data"]["num_train"] == 18 and result["probes"]["encoder"][-1]["name"] == "finetune"
+    assert found.identity.inputs == {
+        "runs/plain": train.artifact("runs/plain").digest,
+        "train images": learns.column("images").digest,
+        "test images": test.column("images").digest,
+    }
+    with pytest.raises(DataError, match="has no label for 24 of its 24 images"):
+        run_stage(EvaluateStage("plain", str(test.path), "own"), config, train, CPU)
+    with pytest.raises(DataError, match="holds the very images of"):
+        run_stage(EvaluateStage("plain", str(learns.path), "same", train=str(learns.path)), config, train, CPU)
+
+
+def test_corrupted_test_images_are_measured_by_the_probes_fitted_on_clean_ones(world, tmp_path):
+    train, test = world
+    config = EvaluateConfig(k="3", probes="knn,linear", max_iterations=30, corruptions="dsf", baselines=False)
+    numbers = run_stage(EvaluateStage("plain", str(test.path), "dsf"), config, train, CPU).numbers
+    found = decode_json(train.artifact("runs/plain/dsf").path("eval.json").read_bytes())["corruptions"]
+    assert found["protocol"] == "dsf" and found["set"] == "cifar" and set(found["probes"]) == {"encoder"}
+    linear = found["probes"]["encoder"]["linear"]
+    assert len(linear["errors"]) == 18 and linear["mce_alexnet"] is None and linear["errors"]["pixelate"] == [0.0]
+    assert numbers["encoder linear mce_unnormalised"] == linear["mce_unnormalised"]
+    folder = tmp_path / "arrays"
+    folder.mkdir()
+    np.save(folder / "labels.npy", np.tile([0, 1, 2], 5))
+    shades = np.tile(np.array(COLOURS, dtype=np.uint8)[:, None, None, :], (5, 32, 32, 1))
+    for kind in PROTOCOLS["dsf"].kinds:
+        np.save(folder / f"{kind}.npy", shades if kind != "snow" else shades[::-1])
+    stage = EvaluateStage("plain", str(test.path), "arrays", corrupted=folder)
+    run_stage(stage, config, train, CPU)
+    read = decode_json(train.artifact("runs/plain/arrays").path("eval.json").read_bytes())["corruptions"]["probes"]
+    assert read["encoder"]["knn3"]["errors"]["frost"] == [0.0]
+    assert read["encoder"]["knn3"]["errors"]["snow"] == [pytest.approx(2 / 3)]
+    assert "corrupted images" in train.artifact("runs/plain/arrays").identity.inputs
+
+
+def test_corruptions_without_their_probes_or_parameters_are_refused():
+    with pytest.raises(ConfigError, match="errors are those of knn and linear; add one of them"):
+        EvaluateConfig(probes="sgd", corruptions="dsf")
+    with pytest.raises(ConfigError, match="corruption_set is 'tiny' and nothing is corrupted"):
+        EvaluateConfig(corruption_set="tiny")
+    with pytest.raises(ConfigError, match="takes 96 px; say whose parameters with --corruption-set"):
+        level_set(None, 96)
+    assert [level_set(None, side) for side in (32, 64, 224)] == ["cifar", "tiny", "imagenet"]

@@ -1,9 +1,11 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 
-from viewkit.pipelines.experiments.experiment import Published
-from viewkit.pipelines.experiments.results import compare, of_share, table_lines
+from viewkit.pipelines.experiments.experiment import Experiment, Published
+from viewkit.pipelines.experiments.results import compare, compare_published, of_share, table_lines
+from viewkit.shards.codecs import encode_json
 
 NUMBERS = [
     Published(run=run, metric="linear", value=value) for run, value in [("base", 70), ("method", 73), ("late", 74)]
@@ -44,3 +46,21 @@ def test_two_metrics_of_a_run_are_compared_each_with_its_own():
     entries = [Published(run=run, metric=metric, value=60) for run in ("a", "b") for metric in ("knn20", "linear")]
     lines = compare(entries, dict.fromkeys(entries, of_share(0.6, 100)))
     assert [(line.name, line.metric) for line in lines[4:]] == [("b less a", "knn20"), ("b less a", "linear")]
+
+
+def test_errors_under_corruption_are_read_from_where_the_evaluation_has_them(monkeypatch):
+    summed = {"linear": {"mce_unnormalised": 0.25, "mce_alexnet": None}}
+    result = {
+        "data": {"num_test": 400}, "corruptions": {"probes": {"encoder": summed}},
+        "probes": {"encoder": [{"name": "linear", "top1": 0.8}]},
+    }  # fmt: skip
+    evaluation = SimpleNamespace(is_complete=True, path=lambda name: name)
+    dataset = SimpleNamespace(artifacts=lambda: ["runs/a/eval"], artifact=lambda name: evaluation)
+    monkeypatch.setattr("viewkit.pipelines.experiments.results.read_file", lambda path: encode_json(result))
+    entries = tuple(
+        Published(run="a", metric=metric, value=20, of=of)
+        for metric, of in (("linear", "mce_unnormalised"), ("linear", "mce_alexnet"), ("knn20", "mce_unnormalised"))
+    )
+    found = compare_published(Experiment(name="x", title="x", published=entries), dataset)
+    assert [None if each.yours is None else each.yours.value for each in found] == [25.0, None, None]
+    assert found[0].metric == "linear mce_unnormalised" and found[0].difference == 5.0

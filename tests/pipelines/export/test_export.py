@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ from safetensors.torch import load_file
 from viewkit.pipelines.export.export import export_encoder
 from viewkit.pipelines.models.saved import EncoderFacts, load_encoder, save_encoder
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
-from viewkit.shards.artifact import IDENTITY, finish_artifact
+from viewkit.shards.artifact import IDENTITY, Artifact, finish_artifact
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
 from viewkit.shards.files import make_folder
 from viewkit.shards.identity import Identity, write_identity
@@ -178,3 +179,56 @@ def test_the_command_prints_how_to_load_the_file(tmp_path, capsys):
     assert "fits timm.create_model('vit_tiny_patch16_224', num_classes=0, img_size=32, patch_size=8" in said
     export(tmp_path / "run", tmp_path / "encoder.safetensors", as_json=True)
     assert json.loads(capsys.readouterr().out)["arch"] == "vit_pico_patch8"
+
+
+@pytest.mark.parametrize("arch", ["resnet18", pytest.param("resnet50", marks=pytest.mark.slow)])
+def test_detectron2s_names_hold_the_same_tensors_in_a_file_that_is_no_pickle_of_code(tmp_path, arch):
+    run = make_run(tmp_path / "runs" / "mine", arch, 64)
+    facts = export_encoder(run, tmp_path / "encoder.pth", "detectron2")
+    weights = torch.load(tmp_path / "encoder.pth", weights_only=True)
+    own = load_encoder(Artifact(run, "runs/mine"))[0].trunk.state_dict()
+    own = {name: tensor for name, tensor in own.items() if not name.endswith("num_batches_tracked")}
+    assert len(weights) == len(own) and all(isinstance(each, torch.Tensor) for each in weights.values())
+    for theirs, ours in {
+        "stem.conv1.weight": "conv1.weight", "stem.conv1.norm.running_var": "bn1.running_var",
+        "res2.0.conv1.weight": "layer1.0.conv1.weight", "res2.1.conv2.norm.bias": "layer1.1.bn2.bias",
+        "res5.0.shortcut.weight": "layer4.0.downsample.0.weight",
+        "res3.0.shortcut.norm.running_mean": "layer2.0.downsample.1.running_mean",
+    }.items():  # fmt: skip
+        assert torch.equal(weights[theirs], own[ours])
+    assert all(re.match(r"(stem\.conv1|res[2-5]\.\d+\.(conv\d|shortcut))\.(norm\.)?[a-z_]+$", name) for name in weights)
+    assert facts["detectron2"]["MODEL.RESNETS.DEPTH"] == int(arch.removeprefix("resnet"))
+    assert facts["detectron2"]["MODEL.PIXEL_MEAN"] == [255 * 0.5, 255 * 0.4, 255 * 0.3]
+    again = (tmp_path / "encoder.pth").read_bytes()
+    export_encoder(run, tmp_path / "encoder.pth", "detectron2")
+    assert (tmp_path / "encoder.pth").read_bytes() == again
+
+
+def test_what_detectron2_has_not_is_refused_by_name(tmp_path):
+    small = make_run(tmp_path / "runs" / "small", "resnet18_cifar")
+    with pytest.raises(ConfigError, match="the run is of 'resnet18_cifar' \\(the stem is another one\\)"):
+        export_encoder(small, tmp_path / "encoder.pth", "detectron2")
+    with pytest.raises(ConfigError, match=r"give a name ending in \.pth"):
+        export_encoder(small, tmp_path / "encoder.safetensors", "detectron2")
+    with pytest.raises(ConfigError, match=r"give a name ending in \.safetensors"):
+        export_encoder(small, tmp_path / "encoder.pth", "timm")
+
+
+def test_the_detection_example_puts_the_encoder_under_a_feature_pyramid(tmp_path):
+    export_encoder(
+        make_run(tmp_path / "runs" / "mine", "resnet18", 64), tmp_path / "encoder.safetensors", "torchvision"
+    )
+    path = ROOT / "docs" / "examples" / "detection_fpn.py"
+    spec = importlib.util.spec_from_file_location("example_detection_fpn", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    model = example.detector(tmp_path / "encoder.safetensors", num_classes=3, side_px=(64, 64))
+    own = load_file(tmp_path / "encoder.safetensors")
+    assert torch.equal(model.backbone.body.layer4[1].conv2.weight, own["layer4.1.conv2.weight"])
+    assert model.transform.image_mean == [0.5, 0.4, 0.3]
+    levels = model.backbone(views(64, 1))
+    assert [tuple(level.shape[1:]) for level in levels.values()][:4] == [(256, s, s) for s in (16, 8, 4, 2)]
+    target = {"boxes": torch.tensor([[5.0, 5.0, 40.0, 50.0]]), "labels": torch.tensor([1])}
+    losses = model.train()([views(64, 1)[0]], [target])
+    sum(losses.values()).backward()
+    assert all(bool(loss.isfinite()) for loss in losses.values())

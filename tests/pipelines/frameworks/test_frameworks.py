@@ -222,3 +222,13 @@ def test_an_option_of_another_framework_is_refused():
         small_config("moco_v2", arch="vit_pico_patch8", bn_splits=2)
     with pytest.raises(ConfigError, match="teacher_tau is 0; it must be a finite number above 0"):
         small_config("dino", teacher_tau=0)
+
+
+@pytest.mark.parametrize(("name", "published"), [("moco_v3", 0.99), ("byol", 0.996), ("moco_v2", 0.999)])
+def test_a_momentum_that_was_not_given_fits_the_length_of_the_training(name, published):
+    def momentum(steps, **options):
+        settings = resolve(small_config(name, **options))
+        return create_framework(create_backbone("resnet10_narrow", 16), settings, steps=steps).momentum
+
+    assert momentum(120) < published and momentum(10_000) == published
+    assert momentum(120, momentum=published) == published

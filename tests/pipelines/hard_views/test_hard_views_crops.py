@@ -17,7 +17,6 @@ from viewkit.pipelines.pairs.source import ViewBatch
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.training.step import Stepper
 from viewkit.pipelines.views.policies import load_policy
-from viewkit.pipelines.views.policy import JointSpec
 from viewkit.pipelines.views.recipe import column
 
 CPU = Stepper.make("cpu")
@@ -109,13 +108,9 @@ def test_a_steps_comparisons_depend_on_seed_and_step_alone():
 
 
 def test_candidates_follow_the_specifications_of_the_views_they_stand_for():
-    policy = load_policy("dino").with_joint(
-        JointSpec(parameter="area", probability=0.5, specs=(0, 1)),
-        JointSpec(parameter="area", probability=0.5, specs=(2,)),
-    )
+    policy = load_policy("dino")
     more = with_candidates(policy, num_large=4, num_small=16, large_specs=2)
     assert more.views[:4] == policy.views[:2] * 2 and set(more.views[4:]) == set(policy.views[2:])
-    assert more.joint[0].specs == (0, 1, 2, 3) and more.joint[1].specs == (4, 12)
     assert [more.side_of(spec) for spec in (0, 3, 4, 19)] == [224, 224, 96, 96]
 
 

@@ -219,7 +219,7 @@ def test_groups_are_whole_disjoint_and_independent_of_the_listing_order():
     [
         ({"bins": 1}, "bins is 1"),
         ({"negatives": 0}, "negatives is 0"),
-        ({"images": 100}, "images is 100 and negatives is 1023"),
+        ({"images": 100, "negatives": 1023}, "images is 100 and negatives is 1023"),
         ({"num_views": 1}, "num_views is 1"),
         ({"prior_positive": 1.0}, "prior_positive is 1.0"),
         ({"side_px": 0}, "side_px is 0"),

@@ -11,6 +11,7 @@ from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.foreground.stage import ViewsForegroundStage
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.pairs import load
+from viewkit.pipelines.pairs.filter import summary_lines
 from viewkit.pipelines.pairs.load import SOURCES, Source, load_pairs
 from viewkit.pipelines.pairs.options import SELECT, Select
 from viewkit.pipelines.pairs.stored import StoredPairs
@@ -56,8 +57,10 @@ def test_pairs_that_were_scored_on_other_images_are_refused(dataset, tmp_path):
     copy = Dataset(shutil.copytree(dataset.path, tmp_path / "data"))
     images = copy.column("images")
     rows = [Row(row.key, {**row.fields, "json": b"{}"}) for row in images.rows(0)]
+    outcomes = [*rows, *(reject for _, reject in images.receipt(0).rejects)]
+    (images.path / "000000.json").unlink()
     with ShardWriter(images.path, 0, images.identity.digest) as writer:
-        for outcome in [*rows, *(reject for _, reject in images.receipt(0).rejects)]:
+        for outcome in outcomes:
             writer.write(outcome)
         writer.finish()
     with pytest.raises(DataError, match="made from another 'images' than the one that is there now"):
@@ -179,3 +182,10 @@ def test_a_share_gives_the_threshold_of_the_histograms(dataset):
         best = [decode_npy(column.fields(row)["scores.npy"])[0, :, 0].max() for row in range(column.num_rows)]
         assert relaxed == sum(value < source.sampler.k_sc for value in best)
     assert load_pairs(dataset, **OPTIONS, select="vs2fi", k_sc=0.7).sampler.k_sc == 0.7
+
+
+def test_score_ends_with_what_the_default_filter_will_do(dataset, tmp_path):
+    (first, *warnings) = summary_lines(dataset)
+    assert first.startswith("column 'pairs': k_SC 0.") and "of the rows have no pair above" in first
+    assert all(line.startswith("warning: ") for line in warnings)
+    assert summary_lines(Dataset(tmp_path)) == []

@@ -11,6 +11,7 @@ from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.frameworks.table import create_framework
 from viewkit.pipelines.hard_views.log import read_view_log
 from viewkit.pipelines.models.backbones import create_backbone
+from viewkit.pipelines.pairs.crop_boxes import CropBoxes
 from viewkit.pipelines.pairs.source import ViewBatch
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.pretrain.pairs import create_selector, create_source, views_policy, weight_by_quality
@@ -19,6 +20,7 @@ from viewkit.pipelines.training import loop
 from viewkit.pipelines.training.monitoring import read_metrics
 from viewkit.pipelines.training.step import Stepper
 from viewkit.pipelines.views.boxes import overlap
+from viewkit.pipelines.views.policy import JointSpec
 from viewkit.pipelines.views.recipe import BOX, column
 from viewkit.shards.errors import ConfigError
 
@@ -154,8 +156,8 @@ def test_shares_are_of_all_rows():
         {"lowest_iou": 3, "lowest_iou_rows": 8, "agreement_rows": 8, "agreement_same": 6},
         {"lowest_iou": 5, "lowest_iou_rows": 8},
     ]
-    assert shares_of(lines) == {"lowest_iou": 0.5, "hard_agreement": 0.75}
-    assert shares_of([{"loss": 1.0}]) == {}
+    assert shares_of(lines, 16) == {"lowest_iou": 0.5, "hard_agreement": 0.75}
+    assert shares_of([{"loss": 1.0}], 16) == {}
 
 
 REFUSED = [
@@ -179,6 +181,23 @@ REFUSED = [
     ({"log_views": 5}, "log_views is 5 and select is 'random': it needs --select hard or easy"),
     ({"select": "hard", "agreement_every": 5}, "it needs --select-side-px or --select-static-colour"),
     ({"select": "vs2fi", "joint_area": 0.0}, "joint_area is 0.0 and select is 'vs2fi'"),
+    ({"select": "stored", "crop": "torchvision"}, "crop is torchvision and select is 'stored': it needs views sampled"),
+    (
+        {"select": "hard", "joint_area": 0.0},
+        "any two may become the pair, and only views (0, 1), (2, 3) ... are sampled",
+    ),
+    ({"select": "lowest_iou", "joint_blur": 0.0}, "select is 'lowest_iou' and joint_blur is joint"),
+    ({"crop_box": 1.0}, "crop_box is 1.0; it must lie in 0 ... 1, below 1"),
+    ({"crop_box": 0.1, "alpha": 0.5}, "boxes are those of the images, and generated ones are others"),
+    (
+        {"crop_box": 0.1, "crop_box_encoder": "timm:resnet50"},
+        "whose weights lie elsewhere; take estimator",
+    ),
+    ({"crop_box_encoder": "runs/a"}, "crop_box_encoder is runs/a and select is 'random': it needs --crop-box"),
+    ({"crop_box": 0.1, "select": "stored"}, "crop_box is 0.1 and select is 'stored': it needs views sampled anew"),
+    ({"joint_views": "large"}, "joint_views is 'large' and nothing is joint; add e.g. --joint-area 0"),
+    ({"joint_contrast": 101.0}, "joint_contrast is 101.0; it must lie in -100 ... 100"),
+    ({"centre_suppression": 0.0}, "centre_suppression is 0.0; it must be a finite number above 0"),
     ({"weights": "quality", "select": "hard"}, "would be weighted for what their pair was not selected by"),
     ({"weights": "quality", "framework": "vicreg"}, "so no row can be weighted"),
     ({"genview": "genview_cs0"}, "genview is genview_cs0 and select is 'random': it needs --alpha above 0"),
@@ -192,7 +211,7 @@ REFUSED = [
     ({"views_per_side": 2, "framework": "dino"}, "dino has several crops already"),
     ({"views_per_side": 2, "select": "vs2fi"}, "which gives one pair; take --select random"),
     ({"dsf_exact": True}, "it needs --multi-view dsf"),
-    ({"dsf_shrink": 1.0, "multi_view": "dsf"}, "dsf_shrink is 1.0; it must lie in 0.01 ... 0.999"),
+    ({"dsf_shrink": 1.5, "multi_view": "dsf"}, "dsf_shrink is 1.5; it must lie in 0.01 ... 1"),
 ]
 
 
@@ -201,6 +220,87 @@ def test_what_excludes_each_other_is_refused_at_once(options, message):
     with pytest.raises(ConfigError) as refused:
         PretrainConfig(**options)
     assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def policy_of(**options):
+    return views_policy(resolve(replace(CONFIG, **options)))
+
+
+def test_a_policys_other_joint_distributions_stay_and_its_own_of_the_same_parameter_is_replaced(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'base = "simsiam"\n[[joint]]\nparameter = "sigma"\nbeta = 1.0\nprobability = 0.25\n'
+        '[[joint]]\nparameter = "area"\nbeta = 2.0\nprobability = 0.25\n'
+    )
+    blur = JointSpec(parameter="sigma", beta=1.0, probability=0.25)
+    assert policy_of(policy=str(path), joint_area=-1.0).joint == (blur, JointSpec(beta=-1.0, probability=0.75))
+    every = policy_of(policy=str(path), joint_area=-1.0, joint_mix="all")
+    assert every.joint == (blur, JointSpec(beta=-1.0)) and every.joint_mix == "all"
+
+
+def test_joint_options_share_the_pairs_and_change_every_view():
+    mixed = policy_of(policy="simsiam", joint_area=0.0, joint_blur=0.0, centre_suppression=0.6)
+    assert [(each.parameter, each.probability) for each in mixed.joint] == [("area", 0.5), ("sigma", 0.5)]
+    assert {view.centre for view in mixed.views} == {0.6}
+    colours = policy_of(policy="simsiam", joint_brightness=1.0, joint_contrast=0.0, joint_mix="all")
+    assert [(each.parameter, each.beta, each.probability) for each in colours.joint] == [
+        ("brightness", 1.0, 1.0), ("contrast", 0.0, 1.0),
+    ]  # fmt: skip
+    assert policy_of(policy="simsiam", crop="torchvision").crop == "torchvision"
+
+
+def test_crops_are_centred_in_the_box_of_the_encoders_heat_map(dataset):
+    options = {"crop_box": 0.9, "crop_box_encoder": "timm:test_vit/random", "policy": "simsiam"}
+    source = create_source(resolve(replace(CONFIG, framework="simsiam", **options)), run_of(dataset))
+    scene = next(source.epoch(0)).scene
+    samples = [source.loader.transform(row) for row in dataset.column("images").rows(0)]
+    boxes = source.sampler.boxes(samples)
+    assert boxes.shape == (len(samples), 4) and (boxes[:, 2:] < 1).any()
+    assert np.array_equal(boxes[::-1], CropBoxes(source.sampler.boxes.encoder, 0.9)(samples[::-1]))
+    box = source.sampler.boxes._kept[next(iter(source.sampler.boxes._kept))]
+    assert ((box >= 0) & (box <= 1)).all() and scene.recipes.shape[1] == 2
+
+
+def test_large_or_small_views_alone_are_joint():
+    plain = replace(DINO, select="random", joint_area=0.0, views=None, small_views=None, comparisons=None)
+    found = {
+        each: views_policy(resolve(replace(plain, joint_views=each))).joint[0].specs for each in ("large", "small")
+    }
+    assert found == {"large": (0, 1), "small": tuple(range(2, 10))}
+
+
+UNFIT = [
+    ({"policy": "tiny", "joint_blur": 0.0}, "sigma is joint without effect, p_blur is 0 in view specification 0"),
+    ({"policy": "tiny_jointcrop", "joint_brightness": 0.0}, "its own joint distribution of area on every pair"),
+    (
+        {"policy": "tiny_jointcrop", "select": "hard"},
+        "area of policy 'tiny_jointcrop' is joint: of several views any two",
+    ),
+    (
+        {"policy": "simsiam", "joint_area": 0.0, "joint_views": "large"},
+        "has views of one kind here; it needs multi-crop",
+    ),
+    ({"policy": "simsiam", "joint_area": 0.0, "crop": "torchvision"}, "so no joint distribution of areas can hold"),
+    ({"policy": "simsiam", "joint_area": 0.0, "joint_mix": "all"}, "joint_mix is 'all' and 1 is joint"),
+    ({"policy": "simclr", "joint_brightness": 0.0, "side_px": 16}, None),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), UNFIT)
+def test_changes_that_exclude_each_other_or_the_policy_are_refused_by_name(options, message):
+    if message is None:
+        assert policy_of(**options).joint[0].parameter == "brightness"
+        return
+    with pytest.raises(ConfigError) as refused:
+        policy_of(**options)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_views_of_different_ranges_have_no_joint_distribution(tmp_path):
+    path = tmp_path / "uneven.toml"
+    path.write_text("[[views]]\narea = [0.2, 1.0]\n[[views]]\narea = [0.4, 1.0]\n[[joint]]\nbeta = 0.0\n")
+    with pytest.raises(ConfigError, match=r"0\.2 \.\.\. 1 in view specification 0, 0\.4 \.\.\. 1 in 1"):
+        policy_of(policy=str(path))
 
 
 def test_views_that_do_not_fit_the_framework_or_the_network_are_refused_before_any_work(dataset):
@@ -212,7 +312,9 @@ def test_views_that_do_not_fit_the_framework_or_the_network_are_refused_before_a
         views_policy(resolve(replace(DINO, policy="simsiam", num_globals=3)))
     with pytest.raises(ConfigError, match="views is 2 and small_views is 8: all of them are used"):
         views_policy(resolve(replace(DINO, views=2, small_views=8)))
-    with pytest.raises(ConfigError, match="it selects 2 large views, and 8 small ones as policy 'dino' has them"):
+    with pytest.raises(
+        ConfigError, match="it selects 2 large views, and 8 small ones as policy 'dino_resnet' has them"
+    ):
         views_policy(resolve(replace(DINO, small_views=7)))
     vit = PretrainConfig(framework="dino", arch="vit_pico_patch8", batch_size=8, dim=24)
     with pytest.raises(ConfigError, match="views of 14 px are not tiled by the 8 px patches of 'vit_pico_patch8'"):

@@ -152,5 +152,5 @@ def test_a_run_on_scored_pairs_reads_generated_views_when_the_candidates_hold_so
     assert 0 <= summary.numbers["relaxed"] <= 1 and summary.numbers["k_sc"] == pytest.approx(
         consistency_threshold(Histograms.load(dataset.artifact("histograms")), 0.08)[0]
     )
-    assert summary.numbers["missing_pairs"] == 0 and summary.numbers["missing_views"] == 0
+    assert summary.numbers["missing_pairs"] == 0 and 0 < summary.numbers["missing_views"] <= 4  # row0005, two epochs
     assert set(dataset.artifact("runs/mixed").identity.inputs) == {"images", "pairs", "histograms", "policy"}

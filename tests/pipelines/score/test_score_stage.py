@@ -244,6 +244,13 @@ def test_histograms_of_another_estimator_are_refused_by_name(tmp_path):
         run_with(dataset, CONFIG)
 
 
+def test_histograms_of_another_policy_are_refused_by_name(dataset):
+    with pytest.raises(
+        RefusedError, match="policy is 'moco_v3', and the histograms' views were sampled by 'strengthened'"
+    ):
+        ScoreStage().inputs(ScoreConfig(policy="moco_v3"), dataset)
+
+
 def test_another_side_than_the_estimators_is_refused(dataset):
     with pytest.raises(RefusedError, match=r"side_px \(32 against 96\)"):
         run_with(dataset, ScoreConfig(side_px=96))

@@ -34,7 +34,12 @@ def test_values_are_those_given_else_the_defaults_and_within_the_range():
 
 
 def test_an_option_of_another_loss_is_refused_with_the_loss_that_has_it():
-    assert resolve_multi_view("dsf", {"dsf_exact": True}) == {"dsf_shrink": 0.95, "dsf_exact": True}
+    assert resolve_multi_view("dsf", {"dsf_exact": True}) == {
+        "dsf_shrink": 0.95,
+        "dsf_exact": True,
+        "dsf_tau": 1.0,
+        "dsf_plain_kappa": False,
+    }
     with pytest.raises(ConfigError, match=r"dsf_shrink is 0\.9 and multi_view is 'fea_avg': it needs --multi-view dsf"):
         resolve_multi_view("fea_avg", {"dsf_shrink": 0.9})
 
@@ -44,4 +49,4 @@ def test_every_need_is_a_trait_that_some_framework_has():
     for loss in MULTI_VIEW.values():
         assert set(loss.needs) <= TRAITS.keys()
         assert all(any(getattr(card.traits, trait) for card in cards().values()) for trait in loss.needs)
-    assert multi_view_option_names() == ["multi_view", "dsf_shrink", "dsf_exact"]
+    assert multi_view_option_names() == ["multi_view", "dsf_shrink", "dsf_plain_kappa", "dsf_tau", "dsf_exact"]

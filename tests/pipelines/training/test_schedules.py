@@ -2,7 +2,14 @@ import math
 
 import pytest
 
-from viewkit.pipelines.training.schedules import check_duration, cosine_momentum, count_steps, warmup_cosine
+from viewkit.pipelines.training.schedules import (
+    check_duration,
+    cosine_momentum,
+    count_steps,
+    fitted_momentum,
+    start_weight,
+    warmup_cosine,
+)
 from viewkit.shards.errors import ConfigError
 
 

@@ -1,0 +1,68 @@
+"""Threads that do not show in bytes: each number is computed by one thread, and several numbers side by side.
+
+Sums that several threads share are added in another order than one thread's, so their last bits would depend on
+OMP_NUM_THREADS, and with them the digests in identities. What is worth sharing is therefore cut into items that do not
+know of each other, and every item keeps to one thread.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from viewkit.pipelines.engine.execution import MAX_WORKERS, cores
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+AHEAD = 2
+"""Items a thread that are begun before the first one's result is taken."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, torch, BLAS and OpenMP compute on one thread in this process; afterwards on as many as before."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    with threadpool_limits(1):
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def side_by_side(
+    function: Callable[[Item], Result], items: Iterable[Item], device: str, threads: int | None = None
+) -> Iterator[Result]:
+    """``map(function, items)``, in order, with the items on several threads, each computing on one.
+
+    threads: by default one per core on a CPU (at most 8, each has an item in memory), and a single one for another
+    device, which all would share. `items` is read in the caller's thread, a few items ahead. Raises what the function
+    raised, at its item's turn.
+    """
+    count = threads or (min(cores(), MAX_WORKERS) if device == "cpu" else 1)
+    if count == 1:
+        yield from map(function, items)
+        return
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(count, initializer=_compute_alone)
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= AHEAD * count:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _compute_alone() -> None:
+    """The number of a thread's own OpenMP threads belongs to that thread."""
+    import torch
+
+    torch.set_num_threads(1)

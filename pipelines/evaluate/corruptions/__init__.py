@@ -1,0 +1,1 @@
+"""The corruptions of Hendrycks & Dietterich (2019), and what is measured on them."""
