@@ -3,7 +3,7 @@
 from viewkit.cli.commands import PIPELINE
 from viewkit.shards.commands import command_for, writers
 
-NAMES_OF_USERS = {"pairs_rescored"}
+NAMES_OF_USERS = {"pairs_rescored", "pairs_drawn"}
 
 
 def test_every_part_of_a_dataset_has_the_command_that_runs_its_stage():
