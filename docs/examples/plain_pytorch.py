@@ -32,7 +32,7 @@ def train(dataset, kind="random", epochs=10, batch_size=128, side_px=32):
     """The trained network."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     pairs = load_pairs(
-        Dataset(dataset), policy="simclr", side_px=side_px, batch_size=batch_size, device=device, **PAIRS[kind]
+        Dataset(dataset), policy="strengthened", side_px=side_px, batch_size=batch_size, device=device, **PAIRS[kind]
     )
     torch.manual_seed(0)
     network = torchvision.models.resnet18(num_classes=128).to(device)
