@@ -83,6 +83,7 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
             claim(folder / "column.json", ready.identity)
         column = Column(folder)
         done, left = ready.divide(column.complete_shards())
+        remove_parts(folder, [shard_name(shard) for shard in done])
         remove_spools(folder, done)
         settle(folder, done, ready.identity.digest)
         summary = Summary(stage.name, folder)

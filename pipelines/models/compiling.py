@@ -4,7 +4,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -21,8 +21,8 @@ def compile_privately(function: Function, **options: Any) -> Function:
     """`torch.compile(function, **options)`, with a private cache. Raises `DataError` where others may write to it."""
     if not os.environ.get(VARIABLE):
         os.environ[VARIABLE] = str(private_folder(cache_folder()))
-    found: Function = torch.compile(function, **options)
-    return found
+    found: Any = torch.compile(function, **options)
+    return cast(Function, found)
 
 
 def cache_folder() -> Path:

@@ -70,10 +70,10 @@ class Schedule:
     micro_batch: int | None = None
 
     def lr(self, step: int) -> float:
-        spans = {"steps": self.steps, "warmup_steps": self.warmup_steps, "peak": self.peak_lr}
+        steps, warmup_steps, peak = self.steps, self.warmup_steps, self.peak_lr
         if self.lr_schedule == "steps":
-            return warmup_steps_down(step, **spans)
-        return warmup_cosine(step, **spans, final=self.lr_end)
+            return warmup_steps_down(step, steps=steps, warmup_steps=warmup_steps, peak=peak)
+        return warmup_cosine(step, steps=steps, warmup_steps=warmup_steps, peak=peak, final=self.lr_end)
 
     def decay(self, step: int) -> float | None:
         if self.weight_decay is None:

@@ -58,6 +58,14 @@ def test_a_receipt_that_was_deleted_is_written_again_with_the_same_bytes(undistu
     assert contents(tmp_path) == undisturbed
 
 
+def test_part_files_of_a_complete_shard_are_deleted_too(tmp_path):
+    numbers_dataset(tmp_path, rows=60)
+    left = tmp_path / "images" / f"000003.json.0123abcd{PART}"  # killed between the receipt's link and the clean-up
+    left.write_bytes(b"half")
+    run_stage(NumbersStage(), CONFIG, Dataset(tmp_path), CPU)
+    assert not left.exists()
+
+
 JOB = """
 import sys
 from toy_stages import NumbersConfig, NumbersStage
