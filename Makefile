@@ -49,7 +49,7 @@ format: setup  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: setup  ## write the generated pages, docs/cli.md, docs/columns.md and docs/presets.md
+docs: setup  ## write the generated pages, docs/cli.md, docs/columns.md and docs/experiments.md
 	$(BIN)/python -m viewkit.cli.reference docs
 
 pipeline: setup  ## an experiment on your images: make pipeline DATA=folder OUT=dataset [EXPERIMENT=file.toml] [TEST=folder] [LABELS=folders] [SIGN=+]

@@ -28,13 +28,13 @@ from viewkit.pipelines.estimator.config import EstimatorConfig
 from viewkit.pipelines.estimator.stage import EstimatorStage
 from viewkit.pipelines.evaluate.config import EvaluateConfig
 from viewkit.pipelines.evaluate.stage import EvaluateStage
+from viewkit.pipelines.experiments.experiment import pretrain_options
 from viewkit.pipelines.foreground.stage import ForegroundStage
 from viewkit.pipelines.generate.config import GenerateConfig
 from viewkit.pipelines.generate.stage import GenerateStage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
-from viewkit.pipelines.pretrain.presets import preset_options
 from viewkit.pipelines.pretrain.stage import PretrainStage
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
@@ -123,7 +123,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=None, help="steps of every run, instead of a time")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--ways", default=",".join(WAYS), help=f"any of {','.join(WAYS)}; {BASELINE} is always run")
-    parser.add_argument("--preset", default="dsf-cifar10-baseline", help="of viewkit pretrain; all runs share it")
+    parser.add_argument("--preset", default="dsf-table1-cifar10/baseline", help="options all runs share")
     parser.add_argument("--arch", default=None, help="instead of the preset's")
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(arguments)
     train, devices, execution = Dataset(options.train), Devices(), Execution()
     ways = list(dict.fromkeys([BASELINE, *options.ways.split(",")]))
-    shared = {name: value for name, value in preset_options(options.preset).items() if name != "epochs"}
+    shared = {name: value for name, value in pretrain_options(options.preset).items() if name != "epochs"}
     shared |= {"precision": options.precision} | ({"arch": options.arch} if options.arch else {})
     prepare(train, policy_of(shared), devices, execution, options)
     plan = Plan(shared, options.batch_size, options.filter_share)

@@ -251,7 +251,7 @@ PIPELINE = (
             Argument("name", "name of the run, a folder below DATASET/runs", option=True, default="default"),
             ENCODER_WEIGHTS,
         ),
-        presets="pretrain.presets:preset_options",
+        presets="experiments.experiment:pretrain_options",
         examples=(
             "viewkit pretrain dataset --name mine --select vs2fi --policy strengthened",
             "viewkit pretrain dataset --name hard --framework simclr --select hard --views 4",

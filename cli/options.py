@@ -101,7 +101,7 @@ PRESET = inspect.Parameter(
     annotation=Annotated[
         str | None,
         typer.Option(
-            "--preset", help="a published experiment's values, see docs/presets.md; other options override them",
+            "--preset", help="options of an experiment's run, EXPERIMENT/RUN; other options override them",
             show_default=False, rich_help_panel=MAIN_GROUP,
         ),
     ],
