@@ -86,10 +86,12 @@ def values(wanted: Check) -> Check:
     return check
 
 
+_size = whole(0, MAX_BYTES)
+
+
 def pair_of_sizes(value: Any) -> str | None:
     """[start, size] of bytes in a file."""
-    size = whole(0, MAX_BYTES)
-    ok = isinstance(value, list) and len(value) == 2 and size(value[0]) is None and size(value[1]) is None
+    ok = isinstance(value, list) and len(value) == 2 and _size(value[0]) is None and _size(value[1]) is None
     return None if ok else f"a pair of whole numbers in 0 ... {MAX_BYTES}"
 
 

@@ -1,6 +1,7 @@
 """`viewkit run` and `viewkit experiments` as a user types them."""
 
 import json
+from pathlib import Path
 
 import pytest
 from tiny_chain import photographs
@@ -139,3 +140,12 @@ def test_a_finished_dataset_serves_as_the_test_set(tiny, tmp_path):
     line = ["run", tiny, str(source), str(tmp_path / "data"), "--test", str(tmp_path / "test"), "--max-rejects", "1"]
     assert run([*line, "--only", "pack", "--device", "cpu"]) == 0
     assert Dataset(tmp_path / "data").columns() == ["images"] and not (tmp_path / "data-test").exists()
+
+
+def test_the_experiment_of_the_docs_is_one(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "extend.md").read_text().partition("\n## An experiment\n")[2]
+    path = tmp_path / "mine.toml"
+    path.write_text(page.partition("```toml\n")[2].partition("```")[0])
+    jobs = chain_of(load_experiment(str(path)), "images", tmp_path / "d", tmp_path / "t", None)
+    assert [job.config.epochs for job in jobs if job.spec.name == "pretrain"] == [50, 50]
+    assert {job.name for job in jobs} >= {"estimator", "score", "evaluate vs2fi"}

@@ -28,11 +28,11 @@ def run(*arguments):
 
 def test_an_encoder_is_its_file_and_one_line_of_the_table(toy, tmp_path):
     dataset = make_images(tmp_path / "d", count=14)
-    options = (dataset.path, "--encoder", "toy:32", "--sign", "+", "--sample", 12, "--device", "cpu")
+    options = (dataset.path, "--encoder", "toy:32", "--sample", 12, "--device", "cpu")
     run("foreground", *options)
     foreground = Foreground.read(Dataset(dataset.path).artifact("foreground"))
     assert foreground.encoder["encoder"] == "toy:32" and len(foreground.direction) == 3
-    run("generate", *options, "--generator", "retrieval", "--workers", 1)
+    run("generate", *options, "--sign", "+", "--generator", "retrieval", "--workers", 1)
     made = Dataset(dataset.path).column("genview")
     assert made.num_rows == 14 and decode_json(made.fields(0)["json"])["generator"] == "retrieval"
     numbers = run_stage(FidelityStage(), FidelityConfig(encoder="toy:32"), Dataset(dataset.path), CPU).numbers
