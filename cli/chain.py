@@ -43,6 +43,8 @@ def chain_of(experiment: Experiment, source: str, dataset: Path, test: Path, tes
         near = get_close_matches(unknown[0], COMMANDS, n=2)
         guess = f"did you mean [{'] or ['.join(near)}]?" if near else f"the stages are {', '.join(COMMANDS)}"
         raise ConfigError(f"{where}: there is no stage [{unknown[0]}]; {guess}")
+    if len(experiment.stages.get("pack", ())) > 1:
+        raise ConfigError(f"{where}: [[pack]] stands twice; a dataset is packed once, in one table [pack]")
     jobs: list[Job] = []
     for spec in PIPELINE:
         tables = experiment.stages.get(spec.name, ())
@@ -70,8 +72,8 @@ def _after_pairs(jobs: Sequence[Job]) -> list[Job]:
 
 
 def _of_test(tables: Sequence[Options]) -> Options:
-    """A test dataset is packed as the images are, and needs labels."""
-    return {"labels": "folders", **(tables[0] if tables else {})}
+    """A test dataset is packed as the images are, and needs labels, even where they have none."""
+    return {**(tables[0] if tables else {}), "labels": "folders"}
 
 
 def _runs(experiment: Experiment, dataset: Path, test: Path, where: str) -> list[Job]:

@@ -91,7 +91,7 @@ def load_experiment(name: str) -> Experiment:
         if not all(isinstance(table, Mapping) for table in tables):
             raise ConfigError(f"{where}: '{stage}' is no table of options; what a file says about itself is called "
                               f"{', '.join(ABOUT)}")  # fmt: skip
-    if content.get("runs") and len(stages.get("pretrain", ({},))) != 1:
+    if len(stages.get("pretrain", ({},))) != 1:
         raise ConfigError(f"{where}: [pretrain] is a list; every run is one [runs.NAME], [pretrain] is what they share")
     runs = dict(content.get("runs", {}))
     published = tuple(_published(entry, runs, where) for entry in content.get("published", []))
@@ -172,6 +172,8 @@ def _published(entry: Any, runs: Mapping[str, Any], where: str) -> Published:
     known = {"run", "metric", "value", "of", "folder"}
     if not isinstance(entry, Mapping) or not {"run", "metric", "value"} <= set(entry) <= known:
         raise ConfigError(f"{where}: [[published]] is {entry!r}; needed run, metric and value")
+    if not all(isinstance(value, str) for key, value in entry.items() if key != "value"):
+        raise ConfigError(f"{where}: [[published]] is {entry!r}; all but the value are texts")
     if entry["run"] not in runs:
         raise ConfigError(f"{where}: [[published]] names the run '{entry['run']}'; the runs are {', '.join(runs)}")
     if isinstance(entry["value"], bool) or not isinstance(entry["value"], int | float):
