@@ -45,6 +45,14 @@ def follows(identity: Identity, policy: Policy) -> bool:
     return theirs is not None and sampled_by(theirs) == sampled_by(policy)
 
 
+def alike(one: Identity, other: Identity) -> bool:
+    """Whether the views behind two identities are sampled alike; False where either says nothing of a policy."""
+    if one.inputs.get("policy") is not None and one.inputs.get("policy") == other.inputs.get("policy"):
+        return True
+    policy = policy_of(one)
+    return policy is not None and follows(other, policy)
+
+
 def check_same_policy(dataset: Dataset, pairs: str, policy: Policy) -> None:
     """`RefusedError` naming what differs unless column `pairs` was sampled as the run's policy samples.
 

@@ -13,6 +13,7 @@ from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
 from viewkit.pipelines.pairs.column import SIMILARITIES, check_pairs_name, num_exits_of, require_scores
 from viewkit.pipelines.score.config import RescoreConfig
+from viewkit.pipelines.score.counted import check_counted_like
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.pipelines.vs2fi.scores import score_pairs
@@ -54,7 +55,8 @@ class RescoreStage(MapStage[RescoreConfig]):
     def inputs(self, config: RescoreConfig, dataset: Dataset) -> Mapping[str, str]:
         """The histograms that are there now, the source's content as "similarities", and what that was made from.
 
-        `DataError` when the source was made from another estimator or other images than are there now.
+        `DataError` when the source was made from another estimator or other images than are there now; `RefusedError`
+        when the histograms were counted on views of another policy.
         """
         if not dataset.is_column(self.source):
             return super().inputs(config, dataset)  # says what is missing
@@ -70,7 +72,9 @@ class RescoreStage(MapStage[RescoreConfig]):
                     f"delete it and rerun 'viewkit score', or bring the old '{name}' back"
                 )
             digests[name] = wanted
-        return {**digests, "histograms": dataset.input_digest("histograms", for_stage=self.name)}
+        digests["histograms"] = dataset.input_digest("histograms", for_stage=self.name)
+        check_counted_like(self.name, dataset, self.source)
+        return digests
 
     def prepare(self, config: RescoreConfig, run: Run) -> ShardFn:
         """`RefusedError` when the histograms were counted with another estimator or in another precision than the

@@ -17,18 +17,16 @@ from viewkit.pipelines.engine.rejects import decode_or_reject, reject
 from viewkit.pipelines.models.estimator import Estimator
 from viewkit.pipelines.pairs.column import check_pairs_name
 from viewkit.pipelines.pairs.generated import check_genview, missing_note
-from viewkit.pipelines.pairs.same_policy import follows
 from viewkit.pipelines.score.config import ScoreConfig
+from viewkit.pipelines.score.counted import check_counted_policy
 from viewkit.pipelines.score.scorer import RowImages, Scorer
 from viewkit.pipelines.views.policies import load_policy
-from viewkit.pipelines.views.policy import Policy
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.embeddings import ROWS_PER_BATCH, check_policy
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.shards.codecs import encode_npy
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
-from viewkit.shards.errors import RefusedError
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.sources import ColumnSources, Sources
 
@@ -63,7 +61,7 @@ class ScoreStage(MapStage[ScoreConfig]):
         return ("images", *generated, "estimator", "histograms")
 
     def inputs(self, config: ScoreConfig, dataset: Dataset) -> Mapping[str, str]:
-        """Also what the policy says. `RefusedError` where the histograms' views were sampled by another policy."""
+        """Also what the policy says. `RefusedError` where the histograms' views were sampled otherwise."""
         policy, found = load_policy(config.policy), super().inputs(config, dataset)
         check_counted_policy(self.name, dataset, policy)
         return {**found, "policy": digest(policy.to_dict())}
@@ -101,18 +99,6 @@ class ScoreStage(MapStage[ScoreConfig]):
                     yield from score_batch(scorer, pending.result())
 
         return score
-
-
-def check_counted_policy(stage: str, dataset: Dataset, policy: Policy) -> None:
-    """`RefusedError` unless the histograms' views were sampled as the candidates are: other crops have other
-    similarities."""
-    identity = dataset.artifact("histograms").identity
-    if not follows(identity, policy):
-        theirs = identity.config.get("policy", "another")
-        raise RefusedError(
-            f"{stage}: policy is '{policy.name}', and the histograms' views were sampled by '{theirs}'; rerun 'viewkit "
-            f"histograms --policy {policy.name}', or score by --policy {theirs}"
-        )
 
 
 def check_histograms(stage: str, estimator: Estimator, estimator_digest: str, histograms: Histograms) -> None:

@@ -135,3 +135,24 @@ def test_a_column_is_never_rescored_in_place():
 def test_gamma_must_lie_in_0_to_1():
     with pytest.raises(ConfigError, match="gamma is 1"):
         replace(RescoreConfig(), gamma=1.0)
+
+
+def test_histograms_of_another_policy_are_refused(dataset, tmp_path):
+    copy = copy_of(dataset, tmp_path / "copy", "histograms")
+    run_stage(HistogramsStage(), HistogramsConfig(negatives=9, images=20, policy="moco_v3"), copy, ON_CPU)
+    with pytest.raises(RefusedError, match=r"sampled by different policies \('strengthened' against 'moco_v3'\)"):
+        RescoreStage().inputs(RescoreConfig(), copy)
+
+
+def test_histograms_of_a_policy_that_samples_alike_are_taken(dataset, tmp_path):
+    copy = copy_of(dataset, tmp_path / "copy", "histograms")
+    run_stage(HistogramsStage(), HistogramsConfig(negatives=9, images=20, policy="byol"), copy, ON_CPU)
+    assert "histograms" in RescoreStage().inputs(RescoreConfig(), copy)
+
+
+def test_histograms_of_specifications_in_turn_are_refused_by_score_and_rescore(dataset, tmp_path):
+    copy = copy_of(dataset, tmp_path / "copy", "histograms")
+    run_stage(HistogramsStage(), HistogramsConfig(negatives=9, images=20, pipelines="alternate"), copy, ON_CPU)
+    for stage, config in ((ScoreStage("again"), ScoreConfig()), (RescoreStage(), RescoreConfig())):
+        with pytest.raises(RefusedError, match=f"{stage.name}: the histograms were counted with --pipelines alternate"):
+            stage.inputs(config, copy)
