@@ -1,12 +1,13 @@
 """Every command in one table: what it reads from the command line and which stages it runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from viewkit.cli.options import Argument
+from viewkit.shards.errors import DataError
 
 if TYPE_CHECKING:
     from viewkit.pipelines.engine.contract import Stage
@@ -50,13 +51,24 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Closing:
+    """Lines to print when a command is done. function: ``module:name`` below `viewkit.pipelines`, of the dataset.
+
+    takes: names of the command's arguments that it takes, too.
+    """
+
+    function: str
+    takes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class StageCommand:
     """A command that runs stages in order. config: ``module:name``, imported to list the options, never torch.
 
-    examples: command lines to paste. maps_rows: whether it writes a column, on several workers. closing: function of
-    the dataset that gives the lines to print when all is done. page: file to open then, below the dataset. presets:
-    function that gives the options of a preset by its name. also: switches, each with the command that it runs
-    afterwards with that one's defaults.
+    examples: command lines to paste. maps_rows: whether it writes a column, on several workers. closing: what
+    gives the lines to print when all is done. page: file to open then, below the dataset. presets: function that gives
+    the options of a preset by its name. also: switches, each with the command that it runs afterwards with that one's
+    defaults.
     """
 
     name: str
@@ -66,7 +78,7 @@ class StageCommand:
     arguments: tuple[Argument, ...] = (DATASET,)
     examples: tuple[str, ...] = ()
     maps_rows: bool = False
-    closing: str | None = None
+    closing: Closing | None = None
     page: str | None = None
     presets: str | None = None
     also: tuple[tuple[str, str], ...] = ()
@@ -74,8 +86,15 @@ class StageCommand:
     def preset_options(self) -> "Callable[[str], dict[str, Any]] | None":
         return None if self.presets is None else _load(self.presets)
 
-    def closing_lines(self, dataset: "Dataset") -> list[str]:
-        return [] if self.closing is None else list(_load(self.closing)(dataset))
+    def closing_lines(self, dataset: "Dataset", locations: Mapping[str, Any]) -> list[str]:
+        """What there is to say of the finished work; what cannot be said is a line, too, as the work is done."""
+        if self.closing is None:
+            return []
+        try:
+            found = _load(self.closing.function)(dataset, *(locations[name] for name in self.closing.takes))
+        except DataError as error:
+            return [f"nothing more to tell of it: {error}"]
+        return list(found)
 
     def config_class(self) -> type:
         return _load(self.config)
@@ -170,7 +189,7 @@ PIPELINE = (
             ENCODER_WEIGHTS,
             Argument("column", "column of generated views", option=True, default="genview"),
         ),
-        closing="generate.fidelity_stage:summary_lines",
+        closing=Closing("generate.fidelity_stage:summary_lines"),
         examples=("viewkit fidelity dataset --sample 2000",),
     ),
     StageCommand(
@@ -188,7 +207,7 @@ PIPELINE = (
         (DATASET, PAIRS_COLUMN, GENVIEW_COLUMN),
         maps_rows=True,
         also=(("quality", "quality"),),
-        closing="pairs.filter:summary_lines",
+        closing=Closing("pairs.filter:summary_lines", ("column",)),
         examples=("viewkit score dataset --rounds 8 --workers 4",),
     ),
     StageCommand(
@@ -301,7 +320,7 @@ PIPELINE = (
         "Write one HTML page about a dataset and its runs.",
         "report.config:ReportConfig",
         (Step("report.stage:ReportStage"),),
-        closing="report.accuracy:summary_lines",
+        closing=Closing("report.accuracy:summary_lines"),
         page="report/index.html",
         examples=("viewkit report dataset",),
     ),

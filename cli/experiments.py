@@ -140,7 +140,7 @@ def run_jobs(
             run_shown(stage, config, Dataset(job.dataset), execution, as_json)
         if as_json or not closing:
             continue
-        for line in job.spec.closing_lines(Dataset(job.dataset)):
+        for line in job.spec.closing_lines(Dataset(job.dataset), job.locations):
             say(line)
         if job.spec.page is not None:
             say(f"The page: {job.dataset / job.spec.page}")

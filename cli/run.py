@@ -38,7 +38,7 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
             else:
                 run_shown(stage, own, dataset, execution, flags["json"])
         if not (flags["dry_run"] or flags["json"]):
-            for line in spec.closing_lines(dataset):
+            for line in spec.closing_lines(dataset, locations):
                 say(line)
             if spec.page is not None:
                 say(f"\nThe page: {dataset.path / spec.page}")

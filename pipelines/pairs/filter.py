@@ -88,11 +88,12 @@ def filter_lines(
     return filter_facts(read_pairs(dataset.column(pairs), SAMPLE), pairs, threshold).lines()
 
 
-def summary_lines(dataset: Dataset) -> list[str]:
-    """What 'viewkit score' says at its end; nothing while other parts are still to be written."""
-    if not dataset.is_column("pairs"):
+def summary_lines(dataset: Dataset, pairs: str = "pairs") -> list[str]:
+    """What 'viewkit score' says at its end of the column that it wrote; nothing while other parts are still to be
+    written."""
+    if not dataset.is_column(pairs):
         return []
-    column = dataset.column("pairs")
+    column = dataset.column(pairs)
     if len(column.complete_shards()) < column.num_shards or "histograms" not in column.identity.inputs:
         return []
-    return filter_lines(dataset) if column.num_rows else []
+    return filter_lines(dataset, pairs) if column.num_rows else []

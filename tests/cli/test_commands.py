@@ -1,7 +1,10 @@
 """The table of commands agrees with the stages it names."""
 
 from viewkit.cli.commands import PIPELINE
+from viewkit.pipelines.pairs import filter
 from viewkit.shards.commands import command_for, writers
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import DataError
 
 NAMES_OF_USERS = {"pairs_rescored", "pairs_drawn"}
 
@@ -26,3 +29,22 @@ def test_names_that_users_choose_are_found_by_their_stage():
     assert command_for("pairs_strict", "rescore") == "viewkit rescore"
     assert command_for("images", "numbers") == "viewkit pack SOURCE"
     assert command_for("nothing") is None
+
+
+def test_a_closing_concerns_the_column_that_was_written_and_its_failure_is_a_line(tmp_path, monkeypatch):
+    def summary_lines(dataset, pairs):
+        if pairs == "broken":
+            raise DataError("the histograms are others")
+        return [pairs]
+
+    monkeypatch.setattr(filter, "summary_lines", summary_lines)
+    (score,) = (spec for spec in PIPELINE if spec.name == "score")
+    assert score.closing_lines(Dataset(tmp_path), {"column": "pairs_mine"}) == ["pairs_mine"]
+    (line,) = score.closing_lines(Dataset(tmp_path), {"column": "broken"})
+    assert line.endswith("the histograms are others")
+
+
+def test_a_closing_takes_arguments_that_its_command_has():
+    for spec in PIPELINE:
+        if spec.closing is not None:
+            assert set(spec.closing.takes) <= {argument.name for argument in spec.arguments}

@@ -184,7 +184,12 @@ def test_a_share_gives_the_threshold_of_the_histograms(dataset):
     assert load_pairs(dataset, **OPTIONS, select="vs2fi", k_sc=0.7).sampler.k_sc == 0.7
 
 
-def test_score_ends_with_what_the_default_filter_will_do(dataset, tmp_path):
+def test_score_ends_with_what_the_default_filter_will_do_to_the_column_it_wrote(dataset, tmp_path):
+    copy = Dataset(shutil.copytree(dataset.path, tmp_path / "data"))
+    run_stage(RescoreStage(column="pairs_mine"), RescoreConfig(), copy, CPU)
+    shutil.rmtree(copy.path / "pairs")
+    assert summary_lines(copy) == []
+    assert summary_lines(copy, "pairs_mine")[0].startswith("column 'pairs_mine': k_SC 0.")
     (first, *warnings) = summary_lines(dataset)
     assert first.startswith("column 'pairs': k_SC 0.") and "of the rows have no pair above" in first
     assert all(line.startswith("warning: ") for line in warnings)
