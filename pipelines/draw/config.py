@@ -6,7 +6,6 @@ from typing import Annotated
 from viewkit.pipelines.engine.ranges import check_within
 from viewkit.pipelines.pairs.generated import DrawnFrom
 from viewkit.pipelines.views.options import SamplingOptions
-from viewkit.shards.errors import ConfigError
 
 MAX_ROUNDS = 10_000
 
@@ -37,8 +36,3 @@ class DrawConfig(SamplingOptions):
         check_within(1, 2**15, side_px=self.side_px)
         check_within(0, 2**63 - 1, seed=self.seed)
         self.check_sampling()
-        if self.betas() and self.num_views != 2:
-            raise ConfigError(
-                f"num_views is {self.num_views} and {' and '.join(self.betas())} joint: any two of the views may "
-                "become a pair, and only views (0, 1), (2, 3) ... are sampled jointly; set --num-views 2"
-            )

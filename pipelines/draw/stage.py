@@ -12,7 +12,7 @@ from viewkit.pipelines.draw.config import DrawConfig
 from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
 from viewkit.pipelines.engine.rejects import reject
-from viewkit.pipelines.pairs.candidates import RowSizes, Size, sample_round
+from viewkit.pipelines.pairs.candidates import RowSizes, Size, check_candidates, sample_round
 from viewkit.pipelines.pairs.column import check_pairs_name
 from viewkit.pipelines.pairs.generated import check_genview, missing_note
 from viewkit.pipelines.views.policies import load_policy
@@ -54,6 +54,7 @@ class DrawStage(MapStage[DrawConfig]):
 
     def check(self, config: DrawConfig) -> None:
         policy = policy_of(config)
+        check_candidates(policy, config.num_views, config.candidates)
         policy.check_joint(config.num_views)
 
     def inputs(self, config: DrawConfig, dataset: Dataset) -> Mapping[str, str]:

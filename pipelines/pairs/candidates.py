@@ -11,6 +11,7 @@ from viewkit.pipelines.pairs.generated import DrawnFrom
 from viewkit.pipelines.views.policy import Policy
 from viewkit.pipelines.views.recipe import GENERATED, ORIGINAL, SOURCE
 from viewkit.pipelines.views.sample import Pipelines, sample_recipes
+from viewkit.shards.errors import ConfigError
 
 Size = tuple[int, int]
 
@@ -22,6 +23,26 @@ class RowSizes:
     key: str
     original: Size
     generated: Size | None = None
+
+
+def check_candidates(policy: Policy, num_views: int, candidates: DrawnFrom) -> None:
+    """`ConfigError` where the policy binds views of a pair and other views could be paired.
+
+    Only views (0, 1), (2, 3) ... of one image are sampled jointly or under an IoU ceiling.
+    """
+    bound = [f"{joint.parameter} joint" for joint in policy.joint]
+    bound += ["the overlap of a pair limited (iou)"] if policy.iou is not None else []
+    if bound and num_views != 2:
+        raise ConfigError(
+            f"num_views is {num_views} and {' and '.join(bound)} in policy '{policy.name}': any two of the views may "
+            "become a pair, and only views (0, 1), (2, 3) ... are sampled jointly; set --num-views 2, or take another "
+            "policy"
+        )
+    if policy.iou is not None and candidates != "original":
+        raise ConfigError(
+            f"candidates is '{candidates}' and policy '{policy.name}' limits the overlap of a pair (iou), which only "
+            "views of one original have; set --candidates original, or take another policy"
+        )
 
 
 def sample_round(

@@ -15,6 +15,7 @@ from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
 from viewkit.pipelines.engine.rejects import decode_or_reject, reject
 from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.pairs.candidates import check_candidates
 from viewkit.pipelines.pairs.column import check_pairs_name
 from viewkit.pipelines.pairs.generated import check_genview, missing_note
 from viewkit.pipelines.score.config import ScoreConfig
@@ -59,6 +60,12 @@ class ScoreStage(MapStage[ScoreConfig]):
     def reads(self, config: ScoreConfig) -> tuple[str, ...]:
         generated = () if config.candidates == "original" else (self.genview,)
         return ("images", *generated, "estimator", "histograms")
+
+    def check(self, config: ScoreConfig) -> None:
+        """`ConfigError` for a policy that binds two views of a pair, where any two may become one."""
+        policy = load_policy(config.policy)
+        check_candidates(policy, config.num_views, config.candidates)
+        policy.check_joint(config.num_views, any_specs=True)
 
     def inputs(self, config: ScoreConfig, dataset: Dataset) -> Mapping[str, str]:
         """Also what the policy says. `RefusedError` where the histograms' views were sampled otherwise."""

@@ -16,8 +16,9 @@ from viewkit.pipelines.foreground.stage import ViewsForegroundStage
 from viewkit.pipelines.pairs.load import load_pairs
 from viewkit.pipelines.quality.config import QualityConfig
 from viewkit.pipelines.quality.stage import QualityStage
-from viewkit.pipelines.score.config import RescoreConfig
+from viewkit.pipelines.score.config import RescoreConfig, ScoreConfig
 from viewkit.pipelines.score.rescore import RescoreStage
+from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import NUM_FIELDS, SOURCE, column
 from viewkit.pipelines.views.sample import sample_recipes
@@ -141,7 +142,21 @@ def test_drawn_pairs_can_be_joint_and_are_then_another_policys(dataset):
     assert np.abs(np.log(areas[:, 0] / areas[:, 1])).max() < 0.25, "beta 50: the areas of a pair are nearly equal"
     plain = dataset.column("pairs").identity.inputs["policy"]
     assert dataset.column("pairs_joint").identity.inputs["policy"] != plain
-    with pytest.raises(ConfigError, match=r"num_views is 4 and area joint: any two of the views may become a pair"):
-        DrawConfig(num_views=4, joint_area=0.0)
+    with pytest.raises(ConfigError, match=r"num_views is 4 and area joint in policy .* any two of the views may"):
+        DrawStage().check(DrawConfig(num_views=4, joint_area=0.0))
     with pytest.raises(ConfigError, match="it needs multi-crop"):
         DrawStage().check(DrawConfig(joint_area=0.0, joint_views="small"))
+
+
+def test_what_a_policy_binds_between_two_views_is_refused_where_others_may_be_paired(tmp_path):
+    ceiling = tmp_path / "ceiling.toml"
+    ceiling.write_text('base = "moco_v3_vit"\n[iou]\nstart = 0.3\nend = 0.3\n')
+    for stage, config_class in ((DrawStage(), DrawConfig), (ScoreStage(), ScoreConfig)):
+        for policy in ("stl10_jointcrop", str(ceiling)):
+            with pytest.raises(ConfigError, match="any two of the views may become a pair"):
+                stage.check(config_class(policy=policy, num_views=4, candidates="original"))
+            stage.check(config_class(policy=policy, num_views=2, candidates="original"))
+        stage.check(config_class(policy="stl10", num_views=4))
+        for candidates in ("generated", "mixed"):
+            with pytest.raises(ConfigError, match=f"candidates is '{candidates}' and policy 'ceiling' limits"):
+                stage.check(config_class(policy=str(ceiling), num_views=2, candidates=candidates))
