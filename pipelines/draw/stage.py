@@ -14,10 +14,12 @@ from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
 from viewkit.pipelines.engine.rejects import reject
 from viewkit.pipelines.pairs.candidates import RowSizes, Size, check_candidates, sample_round
 from viewkit.pipelines.pairs.column import check_pairs_name
-from viewkit.pipelines.pairs.generated import check_genview, missing_note
+from viewkit.pipelines.pairs.generated import NOT_IN_SUBSET, check_genview, missing_note
+from viewkit.pipelines.pairs.without_view import reject_without_view
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.policy import Policy
 from viewkit.shards.codecs import encode_npy, image_field, image_size
+from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
 from viewkit.shards.errors import DataError
@@ -30,11 +32,15 @@ ROWS_AT_ONCE = 64
 class DrawStage(MapStage[DrawConfig]):
     """column: the column to write. genview: the column of generated views.
 
-    Memory: the recipes of `ROWS_AT_ONCE` rows. Rejects: ``undecodable``, ``no_generated_view`` (only with candidates
-    "generated").
+    Memory: the recipes of `ROWS_AT_ONCE` rows. Rejects: ``undecodable``; only with candidates "generated"
+    ``no_generated_view`` and ``not_in_subset``.
+
+    Version 2: images that `generate` was told to leave out have a reason of their own.
     """
 
     name = "draw"
+    version = 2
+    by_choice: ClassVar[frozenset[str]] = frozenset({NOT_IN_SUBSET})
     shown_as = "pairs_drawn"
     holds: ClassVar[Mapping[str, str]] = {
         "recipes.npy": "as in `pairs`; view j follows the policy's specification j modulo their number",
@@ -64,23 +70,26 @@ class DrawStage(MapStage[DrawConfig]):
         notes: tuple[str, ...] = ()
         if config.candidates != "original":
             rows, present = dataset.column("images").num_rows, dataset.column(self.genview).num_rows
-            notes = missing_note(self.name, rows, present, self.genview)
+            notes = missing_note(self.name, rows, present, self.genview, config.candidates)
         return ColumnSources(dataset, self.reads(config), notes)
 
     def prepare(self, config: DrawConfig, run: Run) -> ShardFn:
         policy = policy_of(config)
         policy = policy if config.side_px is None else policy.with_side(config.side_px)
 
+        genview = run.dataset.column(self.genview) if config.candidates == "generated" else None
+
         def draw(rows: Iterator[Row]) -> Iterator[Row | Reject]:
             for batch in batches(rows, ROWS_AT_ONCE):
-                yield from draw_rows([self._sizes(row, config) for row in batch], policy, config, run.stage)
+                yield from draw_rows([self._sizes(row, genview) for row in batch], policy, config, run.stage)
 
         return draw
 
-    def _sizes(self, row: Row, config: DrawConfig) -> RowSizes | Reject:
+    def _sizes(self, row: Row, needed: Column | None) -> RowSizes | Reject:
+        """needed: the column of generated views where the row must have one."""
         generated = row.joined.get(self.genview)
-        if config.candidates == "generated" and generated is None:
-            return reject(row.key, "no_generated_view", f"column '{self.genview}' has no view of this image")
+        if needed is not None and generated is None:
+            return reject_without_view(row.key, needed)
         try:
             return RowSizes(row.key, _size(row.fields), None if generated is None else _size(generated))
         except DataError as error:

@@ -23,7 +23,7 @@ from viewkit.pipelines.generate.config import GenerateConfig
 from viewkit.pipelines.generate.generators.interface import Failed, Generated, Generator, Setup, generator_class
 from viewkit.pipelines.generate.levels import LevelTable, sample_level
 from viewkit.pipelines.generate.micro_batches import MicroBatches
-from viewkit.pipelines.pairs.generated import check_genview
+from viewkit.pipelines.pairs.generated import NOT_IN_SUBSET, check_genview
 from viewkit.pipelines.weights.cards import GENERATORS
 from viewkit.pipelines.weights.folder import sha256_of
 from viewkit.shards.codecs import encode_json, image_field, image_size
@@ -54,7 +54,7 @@ class GenerateStage(MapStage[GenerateConfig]):
 
     name = "generate"
     version = 3
-    by_choice: ClassVar[frozenset[str]] = frozenset({"not_in_subset"})
+    by_choice: ClassVar[frozenset[str]] = frozenset({NOT_IN_SUBSET})
     shown_as = "genview"
     holds: ClassVar[Mapping[str, str]] = {
         "jpg, png or webp": "the generated view; of several, the others are 1.jpg, 2.jpg ...",
@@ -334,7 +334,7 @@ def read_keys(path: Path) -> list[str]:
 
 
 def _left_out(key: str) -> Reject:
-    return reject(key, "not_in_subset", "no view was asked for")
+    return reject(key, NOT_IN_SUBSET, "no view was asked for")
 
 
 def _decode(rows: Sequence[Row]) -> tuple[dict[str, UInt8[np.ndarray, "h w 3"]], dict[str, Row | Reject]]:

@@ -9,6 +9,9 @@ from viewkit.shards.errors import ConfigError
 GENVIEW = "genview"
 NAME = re.compile(rf"{GENVIEW}(_[A-Za-z0-9_-]{{1,80}})?")
 
+NOT_IN_SUBSET = "not_in_subset"
+"""Reason of the images that `generate` was told to leave out; they do not count for ``--max-rejects``."""
+
 Candidates = Literal["original", "generated", "mixed"]
 """Image that candidate views are cropped from; mixed: original, generated, original, ..."""
 DrawnFrom = Literal["original", "generated", "mixed", "either"]
@@ -30,10 +33,10 @@ def generated_column(inputs: Mapping[str, str]) -> str | None:
     return next((name for name in inputs if NAME.fullmatch(name)), None)
 
 
-def missing_note(stage: str, rows: int, present: int, column: str) -> tuple[str, ...]:
-    """A line to show where some images have no generated view, so that their views are all of the original."""
+def missing_note(stage: str, rows: int, present: int, column: str, candidates: DrawnFrom) -> tuple[str, ...]:
+    """A line to show where some images have no generated view: their views are all of the original, or they are
+    rejected where every view must be of the generated one."""
     if present == rows:
         return ()
-    return (
-        f"{stage}: {rows - present} of {rows} images have no view in '{column}'; theirs are cropped from originals",
-    )
+    what = "they are rejected" if candidates == "generated" else "theirs are cropped from originals"
+    return (f"{stage}: {rows - present} of {rows} images have no view in '{column}'; {what}",)

@@ -17,7 +17,8 @@ from viewkit.pipelines.engine.rejects import decode_or_reject, reject
 from viewkit.pipelines.models.estimator import Estimator
 from viewkit.pipelines.pairs.candidates import check_candidates
 from viewkit.pipelines.pairs.column import check_pairs_name
-from viewkit.pipelines.pairs.generated import check_genview, missing_note
+from viewkit.pipelines.pairs.generated import NOT_IN_SUBSET, check_genview, missing_note
+from viewkit.pipelines.pairs.without_view import reject_without_view
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.counted import check_counted_policy
 from viewkit.pipelines.score.scorer import RowImages, Scorer
@@ -26,6 +27,7 @@ from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.embeddings import ROWS_PER_BATCH, check_policy
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.shards.codecs import encode_npy
+from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
 from viewkit.shards.row import Reject, Row
@@ -37,11 +39,15 @@ class ScoreStage(MapStage[ScoreConfig]):
 
     Memory: the images of two batches (one is decoded while the other is scored) and one round of their views.
 
-    Rejects: ``undecodable``, ``no_generated_view`` (only with candidates "generated"), ``non_finite``.
+    Rejects: ``undecodable``, ``non_finite``; only with candidates "generated" ``no_generated_view`` and
+    ``not_in_subset``.
+
+    Version 3: images that `generate` was told to leave out have a reason of their own.
     """
 
     name = "score"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    by_choice: ClassVar[frozenset[str]] = frozenset({NOT_IN_SUBSET})
     shown_as = "pairs"
     holds: ClassVar[Mapping[str, str]] = {
         "recipes.npy": "float32 [r v p]: r rounds of v candidate views, p numbers a recipe (docs/views.md)",
@@ -77,7 +83,7 @@ class ScoreStage(MapStage[ScoreConfig]):
         if config.candidates == "original":
             return ColumnSources(dataset, ("images",))
         rows, present = dataset.column("images").num_rows, dataset.column(self.genview).num_rows
-        notes = missing_note(self.name, rows, present, self.genview)
+        notes = missing_note(self.name, rows, present, self.genview, config.candidates)
         return ColumnSources(dataset, ("images", self.genview), notes)
 
     def prepare(self, config: ScoreConfig, run: Run) -> ShardFn:
@@ -89,7 +95,7 @@ class ScoreStage(MapStage[ScoreConfig]):
         check_policy(self.name, estimator, policy, config.side_px)
         check_histograms(self.name, estimator, artifact.digest, histograms)
         scorer = Scorer(estimator, histograms, policy.with_side(estimator.side_px), config, run.stage)
-        genview = None if config.candidates == "original" else self.genview
+        genview = None if config.candidates == "original" else run.dataset.column(self.genview)
 
         def decode(rows: Sequence[Row]) -> list[RowImages | Reject]:
             return [decode_row(row, genview, config.candidates == "generated", run.device) for row in rows]
@@ -127,11 +133,11 @@ def check_histograms(stage: str, estimator: Estimator, estimator_digest: str, hi
     histograms.check_counts(f"{stage}: histograms")
 
 
-def decode_row(row: Row, genview: str | None, needs_generated: bool, device: str) -> RowImages | Reject:
+def decode_row(row: Row, genview: Column | None, needs_generated: bool, device: str) -> RowImages | Reject:
     """The row's images on the device, or why it cannot be scored. genview: the column of its generated view."""
-    generated = None if genview is None else row.joined[genview]
-    if needs_generated and generated is None:
-        return reject(row.key, "no_generated_view", f"column '{genview}' rejected this row")
+    generated = None if genview is None else row.joined[genview.name]
+    if needs_generated and genview is not None and generated is None:
+        return reject_without_view(row.key, genview)
     images = []
     for fields in [row.fields] if generated is None else [row.fields, generated]:
         image = decode_or_reject(row.key, fields)

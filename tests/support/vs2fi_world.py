@@ -54,12 +54,12 @@ def make_images(path: Path, count=40, shard_rows=16) -> Dataset:
     return dataset
 
 
-def make_genview(dataset, missing=(), seed=7) -> None:
-    """Generated views for every image but the keys in `missing`, which are rejects of the column."""
+def make_genview(dataset, missing=(), seed=7, reason="no_foreground") -> None:
+    """Generated views for every image but the keys in `missing`, which are rejects of the column for that reason."""
     images = dataset.column("images")
     made = pictures(images.num_rows, seed)
     outcomes = [
-        Reject(key, "no_foreground") if key in missing else Row(key, {"png": png, "json": encode_json({})})
+        Reject(key, reason) if key in missing else Row(key, {"png": png, "json": encode_json({})})
         for key, png in zip(images.keys(), made, strict=True)
     ]
     write_column(dataset, "genview", outcomes, len(images.receipt(0).rows), stage="generate")

@@ -18,7 +18,7 @@ from viewkit.pipelines.quality.config import QualityConfig
 from viewkit.pipelines.quality.stage import QualityStage
 from viewkit.pipelines.score.config import RescoreConfig, ScoreConfig
 from viewkit.pipelines.score.rescore import RescoreStage
-from viewkit.pipelines.score.stage import ScoreStage
+from viewkit.pipelines.score.stage import ScoreStage, decode_row
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import NUM_FIELDS, SOURCE, column
 from viewkit.pipelines.views.sample import sample_recipes
@@ -130,7 +130,9 @@ def test_a_column_of_generated_views_is_called_like_one():
 def test_generated_candidates_reject_images_without_one(dataset):
     config = replace(CONFIG, rounds=1, candidates="generated")
     many = Execution(device="cpu", workers=1, max_rejects=1.0)
-    summary = run_stage(DrawStage("pairs_generated"), config, dataset, many)
+    lines = Lines()
+    summary = run_stage(DrawStage("pairs_generated"), config, dataset, many, lines)
+    assert lines.lines == ["draw: 2 of 24 images have no view in 'genview'; they are rejected"]
     assert dict(summary.rejected) == {"no_generated_view": 2}
 
 
@@ -160,3 +162,18 @@ def test_what_a_policy_binds_between_two_views_is_refused_where_others_may_be_pa
         for candidates in ("generated", "mixed"):
             with pytest.raises(ConfigError, match=f"candidates is '{candidates}' and policy 'ceiling' limits"):
                 stage.check(config_class(policy=str(ceiling), num_views=2, candidates=candidates))
+
+
+def test_images_that_generate_left_out_on_purpose_do_not_count_as_rejected(tmp_path):
+    made = make_images(tmp_path / "d", count=12, shard_rows=10)
+    left_out = [f"row{k:04d}" for k in range(3, 12)]
+    make_genview(made, missing=left_out, reason="not_in_subset")
+    config = replace(CONFIG, rounds=1, candidates="generated")
+    summary = run_stage(DrawStage(), config, made, Execution(device="cpu", workers=1, max_rejects=0.0))
+    assert dict(summary.rejected) == {"not_in_subset": 9} and summary.kept == 3
+    row = next(
+        row for row in ScoreStage().sources(ScoreConfig(candidates="generated"), made).rows(0) if row.key == "row0003"
+    )
+    found = decode_row(row, made.column("genview"), True, "cpu")
+    assert found.reason == "not_in_subset" and found.reason in ScoreStage.by_choice
+    assert decode_row(row, made.column("genview"), False, "cpu").generated is None
