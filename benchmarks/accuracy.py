@@ -141,7 +141,8 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(arguments)
     train, devices, execution = Dataset(options.train), Devices(), Execution()
     ways = list(dict.fromkeys([BASELINE, *options.ways.split(",")]))
-    shared = {name: value for name, value in pretrain_options(options.preset).items() if name != "epochs"}
+    left_out = ("epochs", "crop")  # the stored pairs' crops are exact, so all are
+    shared = {name: value for name, value in pretrain_options(options.preset).items() if name not in left_out}
     shared |= {"precision": options.precision} | ({"arch": options.arch} if options.arch else {})
     prepare(train, policy_of(shared), devices, execution, options)
     plan = Plan(shared, options.batch_size, options.filter_share)

@@ -111,8 +111,9 @@ def run_experiment(
         rehearse_experiment(found, source, execution, as_json=as_json)
         return
     test_path, test_source = _test_of(test, dataset)
-    _refuse_missing(found, source, test)
     jobs = chosen(chain_of(found, source, dataset, test_path, test_source), only, start)
+    _refuse_missing(found, jobs, source, test)
+    _refuse_unlabelled(jobs, test_path if test_source is None else None)
     checked = [(job, checked_stages(job.spec, job.config, dict(job.locations))) for job in jobs]
     if dry_run:
         _say_plans(found, checked, execution, as_json)
@@ -152,6 +153,7 @@ def rehearse_experiment(experiment: Experiment, source: str, execution: Executio
     from viewkit.pipelines.experiments.rehearse import TEST_IMAGES, TRAIN_IMAGES, rehearsal_of
 
     begin = time.monotonic()
+    chain_of(experiment, source, Path("dataset"), Path("test"), source)  # its own options, before they are made smaller
     rehearsal = rehearsal_of(experiment)
     labels = str(experiment.stages.get("pack", ({},))[0].get("labels", "none"))
     folder = Path(tempfile.mkdtemp(prefix="viewkit-rehearsal-"))
@@ -186,23 +188,38 @@ def _test_of(test: str | None, dataset: Path) -> tuple[Path, str | None]:
     return dataset.with_name(f"{dataset.name}-test"), test
 
 
-def _refuse_missing(experiment: Experiment, source: str, test: str | None) -> None:
-    """`ConfigError` that names everything the user still has to get, before anything runs."""
-    missing = []
-    if ":" not in source and not Path(source).exists():
+def _refuse_missing(experiment: Experiment, jobs: Sequence[Job], source: str, test: str | None) -> None:
+    """`ConfigError` that names everything the jobs need and the user still has to get, before anything runs."""
+    missing, run = [], {job.spec.name for job in jobs}
+    if "pack" in {job.name for job in jobs} and ":" not in source and not Path(source).exists():
         missing.append(f"the images, {experiment.data}: SOURCE '{source}' does not exist")
-    if "evaluate" in experiment.stages and test is None:
+    if "evaluate" in run and test is None:
         missing.append("labelled test images: --test SOURCE")
     elif test is not None and ":" not in test and not Path(test).exists():
         missing.append(f"labelled test images: --test '{test}' does not exist")
     for place, text in experiment.needs.items():
         stage, _, option = place.partition(".")
-        if not any(option in each for each in experiment.stages.get(stage, ())):
+        if stage in run and not any(option in each for each in experiment.stages.get(stage, ())):
             missing.append(f"{text}: --set {place}=PATH")
     if missing:
         raise ConfigError(
             f"experiment '{experiment.name}' lacks {'; '.join(missing)}. '--rehearse' tries the chain without them"
         )
+
+
+def _refuse_unlabelled(jobs: Sequence[Job], test: Path | None) -> None:
+    """`DataError` for datasets that are packed already and that `evaluate` could not use, before anything is trained.
+
+    test: the packed test dataset, or None where it is still to be packed.
+    """
+    from viewkit.pipelines.evaluate.labelled import find_labelled
+    from viewkit.shards.dataset import Dataset
+
+    evaluations = [job for job in jobs if job.spec.name == "evaluate"]
+    if evaluations and test is not None:
+        find_labelled(Dataset(test), "test")
+    for train in dict.fromkeys(str(job.locations["train"]) for job in evaluations if job.locations.get("train")):
+        find_labelled(Dataset(train), "train")
 
 
 def _say_plans(

@@ -127,7 +127,11 @@ _EXPERIMENTS = """\
 table *published / yours / difference*. It is stopped and repeated like every command. `--rehearse` runs the same chain
 in miniature first; `--dry-run` says what is left; `--set STAGE.OPTION=VALUE` changes a value; `viewkit pretrain DATASET
 --preset EXPERIMENT/RUN` takes one run's options alone. A file of your own with `base = "EXPERIMENT"` changes as much as
-you like. The numbers are the papers', in percent."""
+you like. The numbers are the papers', in percent.
+
+`viewkit run` trains in one process, on the first device. Batches that no single GPU holds, such as 4096 on a ResNet-50,
+are trained on several: `torchrun --nproc-per-node 8 --no-python viewkit pretrain DATASET --preset EXPERIMENT/RUN --name
+RUN`; the experiment repeated afterwards finds the run and goes on."""
 
 
 def experiments_page() -> str:

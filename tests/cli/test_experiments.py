@@ -108,6 +108,40 @@ def test_a_slip_is_answered_with_the_nearest_name_and_nothing_is_written(tiny, t
     assert says in error and error.count("\n") == 1 and not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize(
+    "change", ["pretrain.hidden=abc", "pretrain.framework=foo", "evaluate.epochs=x", "pack.labels=3"]
+)
+def test_a_wrong_value_is_one_line_in_a_rehearsal_too(tiny, tmp_path, capsys, change):
+    source = photographs(tmp_path / "images")
+    assert run(["run", tiny, str(source), str(tmp_path / "data"), "--rehearse", "--set", change]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+
+
+def test_only_what_the_chosen_steps_need_is_asked_for(tiny, tmp_path):
+    source = photographs(tmp_path / "images")
+    line = ["run", tiny, str(source), str(tmp_path / "data"), "--max-rejects", "1", "--device", "cpu"]
+    assert run([*line, "--only", "pack"]) == 0
+
+
+def test_a_labelled_dataset_without_labels_is_refused_before_anything_is_trained(tiny, tmp_path, capsys):
+    source = photographs(tmp_path / "images")
+    assert run(["pack", str(source), str(tmp_path / "plain"), "--max-rejects", "1"]) == 0
+    line = ["run", tiny, str(source), str(tmp_path / "data"), "--device", "cpu", "--test"]
+    assert run([*line, str(tmp_path / "plain")]) == 1
+    assert "the test dataset" in capsys.readouterr().err
+    line += [str(source), "--set", f"evaluate.train={tmp_path / 'plain'}"]
+    assert run(line) == 1
+    assert "the train dataset" in capsys.readouterr().err and not (tmp_path / "data").exists()
+
+
+def test_the_test_images_are_packed_with_labels_where_the_images_have_none(tiny, tmp_path):
+    path = tmp_path / "plain.toml"
+    path.write_text(f'title = "x"\nbase = "{tiny}"\n[pack]\nlabels = "none"\n')
+    jobs = chain_of(load_experiment(str(path)), "images", tmp_path / "d", tmp_path / "t", "test")
+    assert [job.config.labels for job in jobs if job.spec.name == "pack"] == ["none", "folders"]
+
+
 def test_an_unknown_stage_of_a_file_is_named(tmp_path, capsys):
     path = tmp_path / "odd.toml"
     path.write_text('title = "x"\n[scroe]\nrounds = 3\n')

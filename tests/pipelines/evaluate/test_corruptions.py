@@ -62,7 +62,8 @@ def test_severity_grows_the_mean_difference(kind, levels, image):
 def test_the_imagenet_set_changes_images_of_224_px(kind):
     image = np.ascontiguousarray(astronaut()[:448:2, :448:2])
     found = [difference(image, kind, severity, "imagenet") for severity in range(1, 6)]
-    assert min(found) > 0.3 and (kind not in MONOTONE[:-1] or (np.diff(found) > -0.1).all()), found
+    rising = kind in MONOTONE and kind not in ("fog", "pixelate")  # each fog has clouds of its own
+    assert min(found) > 0.3 and (not rising or (np.diff(found) > -0.1).all()), found
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)

@@ -81,6 +81,8 @@ def test_an_unknown_experiment_is_answered_with_the_nearest():
         ("data = 'x'", "it has no title"),
         ("title = 'x'\npack = 3", "'pack' is no table of options"),
         ("title = 'x'\n[[pretrain]]\n[[pretrain]]\n[runs.a]", r"\[pretrain\] is a list"),
+        ("title = 'x'\n[[pretrain]]\n[[pretrain]]", r"\[pretrain\] is a list"),
+        ("title = 'x'\n[runs.a]\n[[published]]\nrun = 'a'\nmetric = 1\nvalue = 1", "all but the value are texts"),
         ("title = 'x'\n[runs]\na = 3", r"runs.a is 3; needed a table"),
         ("title = 'x'\nnotes = [3]", "notes and needs hold sentences"),
         ("title = 'x'\n[runs.a]\n[[published]]\nrun = 'b'\nmetric = 'linear'\nvalue = 1", "names the run 'b'"),
@@ -117,7 +119,7 @@ def test_set_names_the_stages_there_are(small):
 
 def test_one_run_s_options_serve_pretrain_alone():
     assert pretrain_options("demo/vs2fi")["select"] == "vs2fi"
-    with pytest.raises(ConfigError, match="choose one of demo/random, demo/vs2fi, demo/generated"):
+    with pytest.raises(ConfigError, match="choose one of demo/random, demo/stored, demo/vs2fi, demo/generated"):
         pretrain_options("demo")
 
 
