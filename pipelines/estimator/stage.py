@@ -35,6 +35,14 @@ from viewkit.shards.loader import Loader
 
 VIEWS_AT_ONCE = 64
 """Images whose views a frozen trunk encodes at once."""
+OF_A_TRUNK = ("trunk_images", "trunk_views")
+"""Options that only a frozen trunk reads."""
+
+
+def changed_options(config: EstimatorConfig) -> dict[str, Any]:
+    """The options that differ from their defaults."""
+    values = ((field.name, getattr(config, field.name), field.default) for field in fields(config))
+    return {name: value for name, value, default in values if value != default}
 
 
 class EstimatorStage(FitStage[EstimatorConfig]):
@@ -72,16 +80,29 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         return ("images", str(config.trunk)) if is_run else ("images",)
 
     def check(self, config: EstimatorConfig) -> None:
+        """No option is given without effect: all of them where a whole estimator is taken, trunk_* without a trunk."""
+        if self.other is not None:
+            given = {"trunk_weights": self.trunk_weights, **changed_options(config)}
+            for name, value in given.items():
+                if value is not None:
+                    raise ConfigError(
+                        f"{name} is {value} and --from-dataset takes a whole estimator, which is not trained; leave "
+                        "one out"
+                    )
         check_trunk(config.trunk, self.trunk_weights)
-        if self.other is not None and config.trunk is not None:
-            raise ConfigError(f"trunk is '{config.trunk}' and --from-dataset takes a whole estimator; leave one out")
+        if config.trunk is None:
+            for name, value in changed_options(config).items():
+                if name in OF_A_TRUNK:
+                    raise ConfigError(f"{name} is {value}: it needs --trunk; leave it out")
 
     def settings(self, config: EstimatorConfig) -> dict[str, Any]:
-        """A frozen trunk decides arch and, where it is not given, the side."""
+        """A frozen trunk decides arch and, where it is not given, the side; without one its options say nothing."""
         if self.other is not None:
             return {}  # no option changes an estimator that is taken as it is
         values = resolve(config).values()
-        return values if config.trunk is None else {**values, "arch": None, "side_px": config.side_px}
+        if config.trunk is None:
+            return {name: value for name, value in values.items() if name not in OF_A_TRUNK}
+        return {**values, "arch": None, "side_px": config.side_px}
 
     def inputs(self, config: EstimatorConfig, dataset: Dataset) -> Mapping[str, str]:
         """Also what the policy says, since a TOML file can change under the same name, and what the trunk's file is."""

@@ -48,7 +48,6 @@ SHOWN = 16
 """Images on the contact sheet of masks."""
 FOLDERS = {"images": "foreground", "views": "foreground_views"}
 """What a component is fitted on, and the artifact it is written to."""
-USED_BY = {"images": "viewkit generate", "views": "viewkit quality"}
 
 
 class ForegroundStage(FitStage[ForegroundConfig]):
@@ -93,6 +92,17 @@ class ForegroundStage(FitStage[ForegroundConfig]):
         plain = self.of == "images" or self.pairs == PAIRS
         return FOLDERS[self.of] if plain else f"{FOLDERS[self.of]}_{self.pairs}"
 
+    @property
+    def takes_sign(self) -> str:
+        """The command that is to be run with ``--sign`` where the sign stays open, for messages."""
+        if self.of == "images":
+            return "viewkit generate"
+        return f"viewkit foreground --of views{self._pairs_option}"
+
+    @property
+    def _pairs_option(self) -> str:
+        return "" if self.pairs == PAIRS else f" --pairs {self.pairs}"
+
     def reads(self, config: ForegroundConfig) -> tuple[str, ...]:
         columns = (IMAGES,) if self.of == "images" else (IMAGES, self.pairs)
         return (*columns, *encoder_reads(config.encoder))
@@ -132,9 +142,9 @@ class ForegroundStage(FitStage[ForegroundConfig]):
             scores.reshape(-1, *encoder.grid), flat.reshape(-1, *encoder.grid), released_sign(component.vector)
         )
         if self.of == "views":
-            signs, sign = {}, resolve_sign(evidence, config.sign, self.writes, USED_BY[self.of])
+            signs, sign = {}, resolve_sign(evidence, config.sign, self.writes, self.takes_sign)
         else:
-            signs = resolve_signs(evidence, self.writes, USED_BY[self.of])
+            signs = resolve_signs(evidence, self.writes, self.takes_sign)
             sign = -1 if signs["auto"] == "-" else 1
         is_open = bool(signs) and signs["auto"] not in ("+", "-")
         if is_open:
@@ -207,7 +217,7 @@ class ForegroundStage(FitStage[ForegroundConfig]):
 
 
 class ViewsForegroundStage(ForegroundStage):
-    """The fit on stored views, which `quality` needs."""
+    """The fit on stored views that `quality` starts with."""
 
     shown_as: ClassVar[str] = "foreground_views"
     holds: ClassVar[Mapping[str, str]] = {
@@ -217,6 +227,10 @@ class ViewsForegroundStage(ForegroundStage):
 
     def __init__(self, weights: Path | None = None, encoder_weights: Path | None = None, pairs: str = PAIRS) -> None:
         super().__init__(weights, encoder_weights=encoder_weights, of="views", pairs=pairs)
+
+    @property
+    def takes_sign(self) -> str:
+        return f"viewkit quality{self._pairs_option}"
 
 
 def fit_moments(sample: FitSample) -> Moments:

@@ -57,11 +57,8 @@ def view_importance(log: dict[str, np.ndarray], *, seed: int = 0, rows: int = RO
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.inspection import permutation_importance
 
-    if "iou" not in log:
-        return None
-    whole = ~np.isnan(log["iou"]).any(axis=1)
-    log = {name: values[whole] for name, values in log.items()}
-    if len(log["iou"]) < 10:
+    log = of_one_image(log)
+    if "iou" not in log or len(log["iou"]) < 10:
         return None
     rng = np.random.default_rng(seed)
     sample = rng.permutation(len(log["iou"]))[:rows]
@@ -96,6 +93,14 @@ def share_of_lowest_iou(log: dict[str, np.ndarray]) -> float:
     pairs = pair_index(log["recipes"].shape[1])
     lowest = pairs[log["iou"].argmin(axis=1)]
     return float((lowest == log["views"]).all(axis=1).mean())
+
+
+def of_one_image(log: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The rows of which every pair has an overlap: those with views of one image; a log of no pairs as it is."""
+    if "iou" not in log:
+        return log
+    whole = ~np.isnan(log["iou"]).any(axis=1)
+    return {name: values[whole] for name, values in log.items()}
 
 
 def pair_parameters(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int
 
-from viewkit.pipelines.hard_views.importance import pair_parameters, share_of_lowest_iou
+from viewkit.pipelines.hard_views.importance import of_one_image, pair_parameters, share_of_lowest_iou
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.shards.errors import DataError
 
@@ -49,10 +49,12 @@ def predict_selected(
 ) -> Prediction:
     """Fit gradient-boosted trees on a log and measure them on another, e.g. of another seed's run, or by five folds.
 
-    log, test: of `read_view_log`, of pairs. Raises `DataError` where too few rows were logged.
+    log, test: of `read_view_log`, of pairs; rows with views of two images, of which pairs have no overlap, are left
+    out. Raises `DataError` where too few rows were logged.
     """
     from sklearn.model_selection import KFold
 
+    log, test = of_one_image(log), None if test is None else of_one_image(test)
     for each in (log, *(() if test is None else (test,))):
         if "iou" not in each or len(each["iou"]) < MIN_ROWS:
             rows = len(each["iou"]) if "iou" in each else 0

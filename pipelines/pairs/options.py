@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
+from viewkit.pipelines.pairs.column import PAIRS
 from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
 from viewkit.pipelines.views.options import AUGMENTATION, PARAMETERS, SamplingOptions
 from viewkit.pipelines.views.policy import IouCeiling
@@ -55,7 +56,7 @@ class ViewOptions(SamplingOptions):
         "several views sampled anew, the pair with the highest loss (hard), the lowest (easy) or the least overlap "
         "(lowest_iou)",
     ] = "random"
-    pairs: Annotated[str, "stored, vs2fi: column of the scored pairs; 'rescore' writes another one"] = "pairs"
+    pairs: Annotated[str, "stored, vs2fi: column of the scored pairs; 'rescore' writes another one"] = PAIRS
     other_policy: Annotated[bool, "stored, vs2fi: allow pairs sampled by another policy than --policy"] = False
     k_sc: Annotated[
         float | None, "vs2fi: minimum Semantic Consistency of a pair; the paper's is 0.99 (default: by --filter-share)"
@@ -197,6 +198,8 @@ class ViewOptions(SamplingOptions):
             ("agreement_every", by_loss and previews, "--select-side-px or --select-static-colour"),
             *((name, not self.selection.stored, SAMPLED_BY_SCORE) for name in (*self.CHANGES, "crop_box")),
             ("crop_box_encoder", self.crop_box is not None or self.crop_box_encoder == "estimator", "--crop-box"),
+            ("pairs", stored or self.pairs == PAIRS, "--select stored or vs2fi"),
+            *((name, self.select == "vs2fi", "--select vs2fi") for name in ("k_sc", "filter_share", "k_al")),
             ("other_policy", self.selection.stored, "--select stored or vs2fi"),
             ("genview", self.alpha > 0 or self.genview == GENVIEW, "--alpha above 0"),
             ("quality_column", stored or self.quality_column == "quality", "--select stored or vs2fi"),

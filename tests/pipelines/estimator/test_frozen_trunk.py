@@ -96,3 +96,22 @@ def test_an_estimator_of_another_dataset_is_taken_as_it_is(tmp_path):
     assert run_stage(HistogramsStage(), HistogramsConfig(), ours, CPU).numbers["negatives"] == 7
     with pytest.raises(ConfigError, match="--from-dataset takes a whole estimator"):
         EstimatorStage(from_dataset=theirs.path).check(EstimatorConfig(trunk="runs/a"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("steps", 10), ("preset", "vit-s16-224"), ("tau", 0.3), ("seed", 1), ("knn_epochs", 2)]
+)
+def test_an_estimator_that_is_taken_as_it_is_takes_no_option(tmp_path, option, value):
+    stage = EstimatorStage(from_dataset=make_images(tmp_path / "theirs", count=4).path)
+    stage.check(EstimatorConfig())
+    with pytest.raises(ConfigError, match=f"{option} is {value} and --from-dataset takes a whole estimator"):
+        stage.check(EstimatorConfig(**{option: value}))
+
+
+@pytest.mark.parametrize("option", ["trunk_images", "trunk_views"])
+def test_what_a_trunk_alone_reads_is_refused_without_one_and_no_part_of_the_identity(option):
+    stage = EstimatorStage()
+    assert option not in stage.settings(EstimatorConfig())
+    assert stage.settings(EstimatorConfig(trunk="runs/a", **{option: 99}))[option] == 99
+    with pytest.raises(ConfigError, match=f"{option} is 99: it needs --trunk"):
+        stage.check(EstimatorConfig(**{option: 99}))

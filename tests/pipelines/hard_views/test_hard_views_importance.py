@@ -129,3 +129,14 @@ def test_too_few_logged_rows_predict_nothing():
     log = log_of(lambda parameters: -parameters["iou"], rows=100)
     with pytest.raises(DataError, match="10 rows of pairs are logged and predicting needs 50"):
         predict_selected({name: values[:10] for name, values in log.items()})
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_rows_of_two_images_change_no_prediction(split, monkeypatch):
+    log = log_of(lambda parameters: -parameters["iou"], rows=100)
+    two = {name: np.concatenate([values[:10], values]) for name, values in log.items()}
+    two["iou"][:10, 1] = np.nan
+    monkeypatch.setattr("viewkit.pipelines.hard_views.prediction.MAX_TREES", 1)
+    found = predict_selected(two, two) if split else predict_selected(two)
+    expected = predict_selected(log, log) if split else predict_selected(log)
+    assert found == expected and found.lowest_iou == 1.0

@@ -256,6 +256,8 @@ def test_an_open_sign_stops_with_a_contact_sheet_and_goes_on_with_sign(dataset, 
     with pytest.raises(DataError, match=r"look at foreground_views/masks\.png.*'viewkit quality DATASET' with --sign"):
         rate(other, replace(CONFIG, sign="auto"))
     assert (other.path / "foreground_views" / "masks.png").is_file()
+    with pytest.raises(DataError, match="'viewkit foreground --of views DATASET' with --sign"):
+        run_stage(ForegroundStage(of="views"), replace(CONFIG, sign="auto").foreground(), other, ON_CPU)
     rate(other)
     assert contents(other.path / "quality") == contents(dataset.path / "quality")
 
