@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
-from viewkit.pipelines.engine.batches import batches, padded
+from viewkit.pipelines.engine.batches import batches_of, padded
 from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
 from viewkit.pipelines.engine.rejects import decode_or_reject, reject
 from viewkit.pipelines.engine.seeds import smallest
@@ -204,10 +204,12 @@ class ViewMaker:
     chosen: frozenset[str] | None = None
 
     def views(self, rows: Iterator[Row]) -> Iterator[Row | Reject]:
-        """One row or reject for each of `rows`, in order."""
-        for batch in batches(rows, self.batch_size):
-            decoded, outcomes = _decode([row for row in batch if self.chosen is None or row.key in self.chosen])
-            outcomes |= {row.key: _left_out(row.key) for row in batch if row.key not in decoded.keys() | outcomes}
+        """One row or reject for each of `rows`, in order. A batch is full of rows that are chosen: those that are left
+        out between them take no place in it."""
+        kept = (row if self.chosen is None or row.key in self.chosen else _left_out(row.key) for row in rows)
+        for batch in batches_of(kept, lambda each: isinstance(each, Row), self.batch_size):
+            decoded, outcomes = _decode([row for row in batch if isinstance(row, Row)])
+            outcomes |= {each.key: each for each in batch if isinstance(each, Reject)}
             outcomes |= self._generate(self._encode(decoded))
             yield from (outcomes[row.key] for row in batch)
 

@@ -93,7 +93,8 @@ def load_pairs(
         (column `genview`); 0 leaves stored pairs as they were scored.
     weights: with "quality" the batches carry q of their pairs (column `quality`), from which `losses.row_weights`
         computes weights.
-    genview, quality: names of these columns. For stored pairs it is the column they were made with that counts.
+    genview, quality: names of these columns. Stored pairs that are cropped from generated images take no other genview
+        with alpha above 0.
     other_policy: take stored pairs that were sampled by another policy than `policy`, which is refused else.
     epochs: of the whole training, over which a policy's ceiling on overlaps moves.
     rank, world_size: of this process; every rank gets other rows and the same number of steps.
@@ -157,7 +158,9 @@ def open_loader(
         columns.append(pairs)
         if select != "stored":
             require_scores(dataset.column(pairs))
-        genview = generated_column(dataset.column(pairs).identity.inputs) or genview
+        genview = (
+            stored_genview(dataset.column(pairs).identity.inputs, pairs, genview if alpha > 0 else None) or genview
+        )
     if alpha > 0 or (is_stored and has_generated_views(dataset, pairs)):
         columns.append(genview)
     if weights == "quality":
@@ -180,6 +183,21 @@ def open_loader(
         rank=rank,
         world_size=world_size,
     )
+
+
+def stored_genview(inputs: Mapping[str, str], pairs: str, asked: str | None) -> str | None:
+    """The column of generated views that stored views are cropped from; None where there is none.
+
+    inputs: of the column of pairs. asked: the column that further views are to be cropped from. `DataError` where it is
+    another one: a row has one generated image.
+    """
+    made_with = generated_column(inputs)
+    if None not in (made_with, asked) and made_with != asked:
+        raise DataError(
+            f"column '{pairs}': its views are cropped from '{made_with}', and alpha above 0 asks for views of "
+            f"'{asked}'; set --genview {made_with}, --alpha 0, or 'viewkit score' other pairs with --genview {asked}"
+        )
+    return made_with
 
 
 def has_generated_views(dataset: Dataset, pairs: str = PAIRS) -> bool:

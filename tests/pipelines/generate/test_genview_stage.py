@@ -309,6 +309,21 @@ def test_a_subset_gets_views_and_the_others_are_left_out_on_purpose(fitted, tmp_
         GenerateStage(only=listed).check(replace(CONFIG, subset=3))
 
 
+def test_a_sparse_subset_costs_what_its_images_cost_and_its_views_are_the_same(made, fitted, monkeypatch):
+    calls = []
+    sample = Retrieval.sample
+
+    def counted(self, *arguments):
+        calls.append(1)
+        return sample(self, *arguments)
+
+    monkeypatch.setattr(Retrieval, "sample", counted)
+    run_stage(GenerateStage(batch_size=8), replace(CONFIG, subset=10), fitted, CPU)
+    assert len(calls) == 3, "one for each shard, of which none holds more than 8 of the 10"
+    whole, few = rows_of(made[0]), rows_of(fitted)
+    assert len(few) == 10 and all(few[key] == whole[key] for key in few)
+
+
 def test_the_tasks_of_an_array_wait_for_the_fit_and_verify_it_together(fitted, monkeypatch):
     """Tasks that start together: the first one's lock is waited for, and a finished fit is read side by side."""
     said, done = [], []

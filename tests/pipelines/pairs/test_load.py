@@ -1,4 +1,5 @@
 import shutil
+from contextlib import nullcontext
 from typing import get_args
 
 import numpy as np
@@ -12,7 +13,7 @@ from viewkit.pipelines.foreground.stage import ViewsForegroundStage
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.pairs import load
 from viewkit.pipelines.pairs.filter import summary_lines
-from viewkit.pipelines.pairs.load import SOURCES, Source, load_pairs
+from viewkit.pipelines.pairs.load import SOURCES, Source, load_pairs, stored_genview
 from viewkit.pipelines.pairs.options import SELECT, Select
 from viewkit.pipelines.pairs.stored import StoredPairs
 from viewkit.pipelines.quality.config import QualityConfig
@@ -194,3 +195,27 @@ def test_score_ends_with_what_the_default_filter_will_do_to_the_column_it_wrote(
     assert first.startswith("column 'pairs': k_SC 0.") and "of the rows have no pair above" in first
     assert all(line.startswith("warning: ") for line in warnings)
     assert summary_lines(Dataset(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("made_with", "asked", "refused"),
+    [
+        ("genview", "genview_x", True),
+        ("genview_x", "genview", True),
+        ("genview_x", "genview_x", False),
+        ("genview_x", None, False),
+        (None, "genview_x", False),
+    ],
+)
+def test_stored_pairs_of_one_generated_image_take_no_views_of_another(made_with, asked, refused):
+    inputs = {"images": "0"} | ({} if made_with is None else {made_with: "1"})
+    message = f"column 'pairs': its views are cropped from '{made_with}', .* '{asked}'; set --genview {made_with}"
+    with pytest.raises(DataError, match=message) if refused else nullcontext():
+        assert stored_genview(inputs, "pairs", asked) == made_with
+
+
+def test_a_trainer_is_refused_views_of_another_generated_image(dataset, monkeypatch):
+    monkeypatch.setattr(load, "generated_column", lambda inputs: "genview")
+    for select in ("stored", "vs2fi"):
+        with pytest.raises(DataError, match="alpha above 0 asks for views of 'genview_x'"):
+            load_pairs(dataset, **OPTIONS, select=select, alpha=0.5, genview="genview_x")
