@@ -106,7 +106,7 @@ def test_presets_fill_what_is_not_given_and_the_identity_holds_the_values():
     assert {name: values[name] for name in preset} == preset and values["preset"] == "vit-s16-224"
     assert values.keys() - preset.keys() == {
         "preset", "precision", "init", "num_heads", "steps", "seed", "fit_warmup", "fit_momentum",
-        "trunk", "trunk_images", "trunk_views",
+        "trunk",
     }  # fmt: skip
     assert values["fit_warmup"] and values["fit_momentum"] and values["trunk"] is None
     assert not EstimatorStage().settings(replace(config, momentum=0.9))["fit_momentum"]
