@@ -10,8 +10,8 @@ from torch import Tensor
 
 from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.engine.rejects import decode_or_reject, reject
-from viewkit.pipelines.pairs.column import PAIRS
 from viewkit.pipelines.pairs.generated import generated_column
+from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.views.recipe import centre_squares, check_recipes, column
 from viewkit.shards.codecs import decode_npy
 from viewkit.shards.dataset import Dataset

@@ -32,7 +32,7 @@ from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.engine.threads import side_by_side
 from viewkit.pipelines.foreground.artifact import Statistics
 from viewkit.pipelines.foreground.index import Embeddings
-from viewkit.pipelines.pairs.column import PAIRS
+from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 from viewkit.shards.row import Reject

@@ -36,7 +36,7 @@ from viewkit.pipelines.foreground.sign import (
     resolve_signs,
     sign_evidence,
 )
-from viewkit.pipelines.pairs.column import PAIRS
+from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.shards.codecs import encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
 from viewkit.pipelines.engine.seeds import smallest
+from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.views.recipe import SOURCE, check_recipes, column
 from viewkit.shards.codecs import decode_npy
@@ -17,7 +18,7 @@ from viewkit.shards.errors import ConfigError, DataError
 CONSISTENCY, LEVEL, SIMILARITIES = 0, 1, 2
 """Where Semantic Consistency, Alignment Level and the first similarity stand along the last axis of KEY.scores.npy."""
 
-PAIRS, RECIPES, SCORES = "pairs", "recipes.npy", "scores.npy"
+RECIPES, SCORES = "recipes.npy", "scores.npy"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from viewkit.pipelines.pairs.column import PAIRS, has_scores, require_scores
+from viewkit.pipelines.pairs.column import has_scores, require_scores
 from viewkit.pipelines.pairs.filter import consistency_threshold_of
 from viewkit.pipelines.pairs.generated import GENVIEW, DrawnFrom, generated_column
+from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import GeneratedViews, RandomPairs
 from viewkit.pipelines.pairs.same_policy import check_same_policy

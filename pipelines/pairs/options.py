@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
-from viewkit.pipelines.pairs.column import PAIRS
 from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
+from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.views.options import AUGMENTATION, PARAMETERS, SamplingOptions
 from viewkit.pipelines.views.policy import IouCeiling
 from viewkit.shards.errors import ConfigError

@@ -10,8 +10,9 @@ from jaxtyping import Float32, UInt8
 from torch import Tensor
 
 from viewkit.pipelines.engine.seeds import row_ids
-from viewkit.pipelines.pairs.column import PAIRS, RECIPES, SCORES
+from viewkit.pipelines.pairs.column import RECIPES, SCORES
 from viewkit.pipelines.pairs.generated import GENVIEW
+from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.shards.codecs import decode_image, decode_npy
 from viewkit.shards.errors import DataError
 from viewkit.shards.row import Row

@@ -30,7 +30,7 @@ from viewkit.pipelines.engine.rejects import reject
 from viewkit.pipelines.foreground.artifact import Foreground
 from viewkit.pipelines.foreground.rating import rate_views
 from viewkit.pipelines.foreground.stage import ViewsForegroundStage
-from viewkit.pipelines.pairs.column import PAIRS
+from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.quality.config import QualityConfig
 from viewkit.shards.codecs import encode_npy
 from viewkit.shards.dataset import Dataset
