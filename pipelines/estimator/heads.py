@@ -1,6 +1,6 @@
 """Projector, predictor and exits on a frozen trunk: every view is encoded once, and steps read what the trunk gave.
 
-Losses, momentum encoder and schedules are those of the whole training (`model.ExitMoCoV3`); only the trunk rests. What
+Losses, momentum encoder and schedules are those of the whole training (`model.ExitMoCoV3`); the trunk is frozen. What
 it gave is kept in memory at half precision: 2 bytes times (exits + 1) times width for each view.
 """
 

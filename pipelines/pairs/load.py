@@ -117,13 +117,13 @@ def load_pairs(
         rank=rank,
         world_size=world_size,
     )
-    if SOURCES[select].is_stored and not other_policy:
+    if source.is_stored and not other_policy:
         check_same_policy(dataset, pairs, load_policy(policy))
     threshold = consistency_threshold_of(dataset, pairs, k_sc, filter_share) if source.filters else 0.0
     candidates = candidates_of(dataset, pairs) if source.is_stored else "original"
     selection = Selection(k_sc=threshold, k_al=k_al, quality=weights == "quality", candidates=candidates)
     sampler = source.sampler(random, selection)
-    return PairSource(loader, sampler, spec, device, cycle_generated=not SOURCES[select].is_stored)
+    return PairSource(loader, sampler, spec, device, cycle_generated=not source.is_stored)
 
 
 def source_of(select: str, weights: Weights = "none") -> Source:
