@@ -1,17 +1,15 @@
 """Options of the views that a step gets of every row: how many, how selected, of which image, and their weights."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
 from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
 from viewkit.pipelines.pairs.names import PAIRS
+from viewkit.pipelines.pairs.selections import SELECT, Select, Selection
 from viewkit.pipelines.views.options import AUGMENTATION, PARAMETERS, SamplingOptions
 from viewkit.pipelines.views.policy import IouCeiling
 from viewkit.shards.errors import ConfigError
-
-Select = Literal["random", "stored", "vs2fi", "hard", "easy", "lowest_iou"]
 
 SAMPLED_BY_SCORE = "views sampled anew; 'score' sampled the stored ones"
 VIEWS = 4
@@ -22,26 +20,6 @@ COMPARISONS = 128
 FILTER_SHARE = 0.08
 """What k_SC = 0.99 removes on ImageNet (VS-2FI, sec. 4.5; 0.12 on COCO). The share carries over to other images, the
 0.99 does not: an estimator that tells C equal groups apart and nothing finer gives no pair more than 1 / (1 + 1/C)."""
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Where a selection takes its pairs from. stored: from a column of scored pairs. chooses: among several views that
-    are sampled anew each epoch. by_loss: by what the framework's loss of each pair is."""
-
-    stored: bool = False
-    chooses: bool = False
-    by_loss: bool = False
-
-
-SELECT: Mapping[Select, Selection] = {
-    "random": Selection(),
-    "stored": Selection(stored=True),
-    "vs2fi": Selection(stored=True),
-    "hard": Selection(chooses=True, by_loss=True),
-    "easy": Selection(chooses=True, by_loss=True),
-    "lowest_iou": Selection(chooses=True),
-}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.pairs import load
 from viewkit.pipelines.pairs.filter import summary_lines
 from viewkit.pipelines.pairs.load import SOURCES, Source, load_pairs, stored_genview
-from viewkit.pipelines.pairs.options import SELECT, Select
+from viewkit.pipelines.pairs.selections import SELECT, Select
 from viewkit.pipelines.pairs.stored import StoredPairs
 from viewkit.pipelines.quality.config import QualityConfig
 from viewkit.pipelines.quality.stage import QualityStage
