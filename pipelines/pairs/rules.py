@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int, Int64
 
 from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, SIMILARITIES, num_exits_of
+from viewkit.pipelines.pairs.options import ORACLE_SHARE
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.pairs.select import (
     keep_common,
@@ -27,8 +28,6 @@ from viewkit.shards.errors import ConfigError, DataError
 
 SHARE_OF_BLOCKS = 7 / 12
 """The paper's k_AL = 7 for an estimator of 12 blocks, as a share, for estimators with fewer."""
-ORACLE_SHARE = 0.5
-"""Least common content of a pair that the oracle keeps."""
 
 
 @dataclass(frozen=True, eq=False)

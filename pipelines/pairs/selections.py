@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from viewkit.shards.errors import ConfigError
+
 if TYPE_CHECKING:
     Select = str
 
@@ -71,3 +73,20 @@ def names_of(trait: Callable[[Selection], bool]) -> str:
     """Names of the selections that have a trait, for people: ``vs2fi, similar or overlap``."""
     *names, last = (name for name, each in SELECT.items() if trait(each))
     return f"{', '.join(names)} or {last}" if names else last
+
+
+def check_placebo(select: str, placebo: bool) -> None:
+    """`ConfigError` where there is nothing to permute."""
+    if placebo and not SELECT[select].needs:
+        raise ConfigError(
+            f"placebo is on and select is '{select}', which reads nothing of stored pairs that could be permuted; take "
+            f"--select {names_of(lambda each: bool(each.needs))}"
+        )
+
+
+def check_same_image(select: str, alpha: float) -> None:
+    """`ConfigError` where pairs are selected by what they show of one image, and another image would replace it."""
+    if alpha and SELECT[select].of_one_image:
+        raise ConfigError(
+            f"select is '{select}' and alpha is {alpha}: crops of different images have no overlap; set --alpha 0"
+        )
