@@ -173,12 +173,12 @@ def test_a_share_gives_the_threshold_of_the_histograms(dataset):
     histograms = Histograms.load(dataset.artifact("histograms"))
     for share in (None, 0.5):
         source = load_pairs(dataset, **OPTIONS, select="vs2fi", filter_share=share)
-        assert source.sampler.k_sc == consistency_threshold(histograms, share or 0.08)[0]
+        assert source.sampler.limits.k_sc == consistency_threshold(histograms, share or 0.08)[0]
         relaxed = sum(batch.counts["relaxed_pairs"] for batch in source.epoch(0))
         column = dataset.column("pairs")
         best = [decode_npy(column.fields(row)["scores.npy"])[0, :, 0].max() for row in range(column.num_rows)]
-        assert relaxed == sum(value < source.sampler.k_sc for value in best)
-    assert load_pairs(dataset, **OPTIONS, select="vs2fi", k_sc=0.7).sampler.k_sc == 0.7
+        assert relaxed == sum(value < source.sampler.limits.k_sc for value in best)
+    assert load_pairs(dataset, **OPTIONS, select="vs2fi", k_sc=0.7).sampler.limits.k_sc == 0.7
 
 
 def test_score_ends_with_what_the_default_filter_will_do_to_the_column_it_wrote(dataset, tmp_path):
