@@ -13,14 +13,9 @@ from viewkit.shards.dataset import Dataset
 from viewkit.shards.files import make_folder
 from viewkit.shards.row import Row
 
-CROPS = 'base = "simclr"\n[[views]]\narea = [0.02, 0.12]\n'
+POLICY = "mosaic"
 TILE_PX = 20
 EXITS = 3
-
-
-def policy_of(dataset):
-    """Crops of which two share a tile by chance in half of the pairs: a tile is a quarter of the image."""
-    return str(dataset.path / "crops.toml")
 
 
 def mosaics(path, count=24, plain=()):
@@ -34,7 +29,6 @@ def mosaics(path, count=24, plain=()):
         pixels = rng.integers(0, 256, (2, 2, 3)).repeat(TILE_PX, axis=0).repeat(TILE_PX, axis=1).astype(np.uint8)
         rows.append(Row(key, {"png": encode_png(pixels), "json": encode_json({} if key in plain else facts)}))
     make_folder(path)
-    (path / "crops.toml").write_text(CROPS)
     dataset = Dataset(path)
     write_column(dataset, "images", rows, shard_rows=10)
     return dataset
@@ -43,7 +37,7 @@ def mosaics(path, count=24, plain=()):
 def draw_and_score(dataset, column="pairs", drawn="pairs_drawn"):
     """Two rounds of four views of every mosaic as `draw` writes them, and the same ones with scores: a pair is as
     similar as its crops overlap, and of any consistency and level."""
-    config = DrawConfig(rounds=2, num_views=4, candidates="original", policy=policy_of(dataset))
+    config = DrawConfig(rounds=2, num_views=4, candidates="original", policy=POLICY)
     run_stage(DrawStage(drawn), config, dataset, CPU)
     source, rng, rows = dataset.column(drawn), np.random.default_rng(0), []
     for place, key in enumerate(source.keys()):
