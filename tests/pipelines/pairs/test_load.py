@@ -14,8 +14,7 @@ from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.pairs import load
 from viewkit.pipelines.pairs.filter import summary_lines
 from viewkit.pipelines.pairs.load import load_pairs, stored_genview
-from viewkit.pipelines.pairs.rules import Kept
-from viewkit.pipelines.pairs.selections import SELECT, Select, Selection
+from viewkit.pipelines.pairs.selections import SELECT, Select
 from viewkit.pipelines.quality.config import QualityConfig
 from viewkit.pipelines.quality.stage import QualityStage
 from viewkit.pipelines.score.config import RescoreConfig, ScoreConfig
@@ -143,19 +142,6 @@ def test_the_options_of_pretrain_name_every_source():
     assert get_args(Select) == (*SELECT,)
     rules = [each.load_rule() for each in SELECT.values() if each.stored]
     assert len({*rules}) == len(rules) == 7
-
-
-def first_pairs(facts, limits):
-    """A selection from outside: always the first pair of the round."""
-    return Kept(np.arange(facts.overlaps.shape[1]) == np.zeros((len(facts.overlaps), 1)))
-
-
-def test_a_source_is_added_by_one_line_of_the_table(rated, monkeypatch):
-    monkeypatch.setitem(SELECT, "first", Selection(f"{__name__}:first_pairs"))
-    options = {**OPTIONS, "weights": "quality"}
-    ours, theirs = (next(load_pairs(rated, **options, select=name).epoch(0)) for name in ("first", "stored"))
-    assert torch.equal(ours.views1, theirs.views1), "with one pair a round there is no choice"
-    assert torch.equal(ours.quality, theirs.quality)
 
 
 def test_pairs_of_another_policy_are_refused_unless_asked_for_by_name(dataset):

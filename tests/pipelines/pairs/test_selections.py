@@ -19,7 +19,7 @@ from viewkit.pipelines.pairs.load import load_pairs
 from viewkit.pipelines.pairs.objects import Annotation, common_content, shown_shares
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.pairs.rules import facts_of, keep_pairs
-from viewkit.pipelines.pairs.selections import SELECT
+from viewkit.pipelines.pairs.selections import SELECT, Selection
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.pretrain.pairs import create_source
 from viewkit.pipelines.pretrain.stage import PretrainStage
@@ -96,6 +96,18 @@ def test_drawn_pairs_without_scores_are_selected_by_their_overlaps_as_scored_one
     for select in ("similar", "combined", "vs2fi"):
         with pytest.raises(DataError, match="column 'pairs_drawn' was written by 'viewkit draw' and has no scores"):
             pairs_of(dataset, select, pairs="pairs_drawn")
+
+
+def test_a_selection_is_added_by_one_line_of_the_table(dataset, monkeypatch):
+    line = Selection("toy_selection:least_overlapping", needs=("overlaps",), counted=("relaxed_pairs",))
+    monkeypatch.setitem(SELECT, "least_overlap", line)
+    boxes, counts = pairs_of(dataset, "least_overlap")
+    stored = stored_overlaps(dataset)
+    least = np.where(stored > 1e-6, stored, np.inf).min(axis=1)
+    np.testing.assert_allclose(np.sort(overlaps_of(boxes)), np.sort(np.where(np.isinf(least), 0, least)), atol=1e-6)
+    assert counts["relaxed_pairs"] == np.isinf(least).sum()
+    with pytest.raises(ConfigError, match="select is 'least_overlap' and alpha is 0"):
+        load(dataset, "least_overlap", alpha=0.5)
 
 
 def test_a_placebo_relaxes_the_same_rows_and_knows_nothing(dataset):
