@@ -113,7 +113,7 @@ def vs2fi(facts: Facts, limits: Limits) -> Kept:
     k_al = SHARE_OF_BLOCKS * num_exits_of(facts.scores) if limits.k_al is None else limits.k_al
     consistency, level = facts.scores[:, :, CONSISTENCY], facts.scores[:, :, LEVEL]
     kept = vs2fi_survivors(consistency, level, limits.k_sc, k_al)
-    return Kept(kept, {"relaxed_pairs": np.asarray(consistency.max(axis=1) < limits.k_sc)})
+    return Kept(kept, {"relaxed_pairs": consistency.max(axis=1) < limits.k_sc})
 
 
 def similar(facts: Facts, limits: Limits) -> Kept:
@@ -145,12 +145,12 @@ def oracle(facts: Facts, limits: Limits) -> Kept:
     unknown = np.isnan(facts.common).all(axis=1)
     best = np.nan_to_num(facts.common, nan=-1.0).max(axis=1)
     kept = keep_common(facts.common, limits.oracle_share)
-    return Kept(kept, {"relaxed_pairs": np.asarray(~unknown & (best < limits.oracle_share)), "missing_truth": unknown})
+    return Kept(kept, {"relaxed_pairs": ~unknown & (best < limits.oracle_share), "missing_truth": unknown})
 
 
 def without_overlap(facts: Facts) -> Mapping[str, Bool[np.ndarray, " n"]]:
     """Rows of which no pair overlaps."""
-    return {"relaxed_pairs": ~overlapping_pairs(facts.overlaps).any(axis=1)}
+    return {"relaxed_pairs": np.asarray(~overlapping_pairs(facts.overlaps).any(axis=1))}
 
 
 def similarity_of(facts: Facts) -> Float[np.ndarray, "n c"]:
