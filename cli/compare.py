@@ -212,7 +212,7 @@ def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
 
 def compare(job: Job, devices: Devices, *, as_json: bool, closing: bool = True) -> None:
     """Train, evaluate, train the controls, compare; what is there already is verified and kept."""
-    from viewkit.pipelines.compare.lines import text_lines
+    from viewkit.pipelines.report.comparisons import text_lines
     from viewkit.shards.dataset import Dataset
 
     comparison = comparison_of(job)

@@ -15,6 +15,7 @@ import torch
 from viewkit.pipelines.encoders.names import encoder_card
 from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.pairs.selections import SELECT
 from viewkit.pipelines.training.cost import counting
 from viewkit.pipelines.training.monitoring import read_metrics
 from viewkit.shards.artifact import Artifact
@@ -124,22 +125,30 @@ class OfflineCosts:
         return one_forward(opened.model, opened.side_px, self.device)
 
     def _needed(self, name: str) -> Iterator[str]:
+        """What a run was made from, directly or not. Of scored pairs whose scores its selection does not read it needs
+        the generated views alone: `draw` samples such pairs without a network."""
+        config = self.dataset.artifact(name).identity.config
+        selection = SELECT[config["select"]] if "select" in config else None
+        drawn = config["pairs"] if selection and selection.stored and "scores" not in selection.needs else None
         seen: dict[str, None] = {}
 
-        def visit(identity: Identity) -> None:
+        def visit(identity: Identity, only: str = "") -> None:
             for source in identity.inputs:
                 is_there = self.dataset.is_column(source) or self.dataset.is_artifact(source)
-                if is_there and source not in seen and source != "images":
-                    seen[source] = None
-                    part = (
-                        self.dataset.artifact(source)
-                        if self.dataset.is_artifact(source)
-                        else self.dataset.column(source)
-                    )
-                    visit(part.identity)
+                if not is_there or source in seen or source == "images" or not source.startswith(only):
+                    continue
+                if source == drawn:
+                    visit(self._identity(source), only="genview")
+                    continue
+                seen[source] = None
+                visit(self._identity(source))
 
         visit(self.dataset.artifact(name).identity)
         yield from seen
+
+    def _identity(self, name: str) -> Identity:
+        found = self.dataset.artifact(name) if self.dataset.is_artifact(name) else self.dataset.column(name)
+        return found.identity
 
 
 ESTIMATOR = "the whole estimator"
