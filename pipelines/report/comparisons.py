@@ -79,13 +79,13 @@ def show_comparison(dataset: Dataset, name: str) -> ShownComparison:
 
 GOOD = ("helps", "worth its cost")
 COST_NOTE = (
-    "Operations are counted, image passes three times where they are learnt from. Seconds of trainings are those logged "
-    "on one core or device; of other stages those of one timed pass, without decoding and rendering."
+    "Operations are counted; image passes count three where they are learnt from. Seconds of trainings are those logged"
+    " on one core or device, of other stages those of one timed pass, without decoding and rendering."
 )
 DIFFERENCE_NOTE = (
     "In points over seeds: t interval; p of Student's test, corrected for the probes of an arm (Holm), of the exact "
-    "sign-flip test; share of seeds won; the true difference that four of five such comparisons would find; share of test "
-    "images that only one of the two gets right."
+    "sign-flip test; share of seeds won; the true difference that four of five such comparisons would find; share of "
+    "test images that only one of the two gets right."
 )
 MCNEMAR_NOTE = (
     "It compares two trained models, not two methods: images that the arm alone (+) and that the other alone (-) got "
