@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from viewkit.cli import doctor, experiments, export, inspect, status, verify, views
+from viewkit.cli import doctor, experiments, export, inspect, schema, status, verify, views
 from viewkit.cli.commands import PIPELINE
 from viewkit.cli.console import print_error
 from viewkit.cli.help import HelpCommand, HelpGroup, example
@@ -67,6 +67,7 @@ LOOK: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("inspect", inspect.inspect, "viewkit inspect dataset astronaut_0000_0000"),
     ("views", views.views, "viewkit views dataset sheet.png --policy simclr --num-views 6"),
     ("export", export.export, "viewkit export dataset/runs/default --to encoder.safetensors"),
+    ("schema", schema.schema, "viewkit schema > experiment.schema.json"),
     ("doctor", doctor.doctor, "viewkit doctor"),
 )
 """Commands that are no stage: name, function, an example to paste."""
