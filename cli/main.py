@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from viewkit.cli import doctor, experiments, export, inspect, schema, status, verify, views
+from viewkit.cli import doctor, experiments, export, init, inspect, schema, status, verify, views
 from viewkit.cli.commands import PIPELINE
 from viewkit.cli.console import print_error
 from viewkit.cli.help import HelpCommand, HelpGroup, example
@@ -56,6 +56,7 @@ def _viewkit(
 WHOLE, STAGES, LOOKING = "Whole experiments", "Stages, in the order of a full run", "Look, check and export"
 
 CHAINS: tuple[tuple[str, Callable[..., None], str], ...] = (
+    ("init", init.init, "viewkit init my_images experiment.toml"),
     ("run", experiments.run_experiment, "viewkit run demo demo:train demo/train --test demo:test"),
     ("experiments", experiments.experiments, "viewkit experiments GenView"),
 )

@@ -24,7 +24,7 @@ def schema(
     of: Annotated[
         str,
         typer.Argument(
-            help=f"{EXPERIMENT}: an experiment's file; {CONFIG}: a file for --config with a table for every command; or a "
+            help=f"{EXPERIMENT}: an experiment's file; {CONFIG}: a file for --config with a table for every command; a "
             "command's name: a file for its --config alone",
             metavar="[WHAT]",
         ),
