@@ -77,7 +77,7 @@ def test_the_wheel_installs_and_its_command_works_away_from_the_tree(distributio
     viewkit = str(python.with_name("viewkit"))
     assert str(packages) in says(str(python), "-c", "import viewkit.cli; print(viewkit.cli.__file__)")
     assert says(viewkit, "--version") == f"viewkit {PROJECT['project']['version']}\n"
-    assert "Stages, in the order of a full run" in says(viewkit, "--help")
+    assert "Pretrain an encoder" in says(viewkit, "--help")
     assert len(says(viewkit, "experiments", "--json").splitlines()) == len(
         list(ROOT.glob("pipelines/experiments/files/*.toml"))
     )
