@@ -49,8 +49,9 @@ format: setup  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: setup  ## write the generated pages, docs/cli.md, docs/columns.md and docs/experiments.md
+docs: setup  ## write the generated pages: commands, columns, experiments, and the table of docs/licences.md
 	$(BIN)/python -m viewkit.cli.reference docs
+	$(BIN)/python docs/licences.py
 
 site: setup  ## build the site of the docs, build/site/index.html; a warning is an error
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site

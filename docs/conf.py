@@ -20,7 +20,7 @@ html_title = f"viewkit {release}"
 html_static_path: list[str] = []
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # shapes stand in strings; the signatures and the docstrings show them
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True}
 
 
 LITERAL = re.compile(r"``(.+?)``|`([^`]+)`", re.DOTALL)
