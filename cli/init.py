@@ -43,12 +43,19 @@ def init(
             f"viewkit init: '{display(source)}' has {images.count} images, of which about {images.usable} can be used; "
             "8 are the least for a rehearsal, and hundreds for a training"
         )
-    if test is not None:
-        look_at(test)
+    tested = None if test is None else look_at(test)
+    for place, seen in ((source, images), (test, tested)):
+        if tested is not None and seen is not None and not seen.classes:
+            raise DataError(
+                f"viewkit init: --test measures accuracies, and '{display(str(place))}' has no labels (a folder a class, or "
+                "KEY.cls in tars); leave --test out, or give labelled images"
+            )
     text = experiment_text(source, out, test, images, machine)
     if not write_first(out, text.encode()):
         raise RefusedError(f"viewkit init: {out} is there already; choose another name, or delete it")
     say(f"{out}: {found_in_words(images)}; for {machine_in_words(machine)}")
+    if images.splits:
+        say(f"note: {', '.join(images.splits)} are parts of a dataset; give one of them as SOURCE to train on it alone")
     for line in next_steps(source, out, test):
         say(f"  {line}")
 

@@ -49,7 +49,7 @@ def test_docstrings_reach_the_site_as_the_paragraphs_they_are(lines, shown):
 
 
 def test_the_api_names_modules_that_exist():
-    named = re.findall(r"automodule:: (\S+)", text("docs/api.md"))
+    named = re.findall(r"automodule:: (\S+)", text("docs/python.md"))
     assert len(named) >= 15 and [name for name in named if importlib.util.find_spec(name) is None] == []
 
 

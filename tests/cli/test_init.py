@@ -133,6 +133,12 @@ def test_the_command_says_what_it_saw_and_what_comes_next_and_overwrites_nothing
     said = capsys.readouterr().out
     assert "26 images, shorter sides 40 px, 3 classes, 2 of 26 cannot be used; for a CPU" in said
     assert f"viewkit run {out} '{source}' dataset --rehearse" in said
+    labelled = [*line[:2], str(tmp_path / "tested.toml"), *line[3:], "--test", source]
+    assert run(labelled) == 0 and f"--test '{source}' --dry-run" in capsys.readouterr().out
+    assert "\n[evaluate]\n" in (tmp_path / "tested.toml").read_text()
+    parts = images(tmp_path / "parts", [f"{part}/{i}.png" for part in ("train", "test") for i in range(6)])
+    assert run(["init", parts, str(tmp_path / "parts.toml"), "--device", "cpu"]) == 0
+    assert "note: test, train are parts of a dataset" in capsys.readouterr().out
     before = out.read_bytes()
     assert run(line) == 3
     error = capsys.readouterr().err
@@ -152,6 +158,12 @@ def test_a_source_without_images_is_one_line_and_leaves_no_file(tmp_path, capsys
         error = capsys.readouterr().err
         assert says in error and error.count("\n") == 1 and not out.exists()
     assert run(["init", str(tmp_path / "few"), str(tmp_path / "mine.txt")]) == 2
+    many = images(tmp_path / "many", [f"{i}.png" for i in range(9)])
+    assert run(["init", many, str(tmp_path / "nowhere" / "mine.toml"), "--device", "cpu"]) == 1
+    assert "no such file or folder" in capsys.readouterr().err
+    assert run(["init", many, str(out), "--device", "cpu", "--test", many]) == 1
+    error = capsys.readouterr().err
+    assert "has no labels" in error and error.count("\n") == 1 and not out.exists()
     assert run(["init", "demo:train", str(out), "--device", "cuda:99"]) == 2
     assert "this machine has" in capsys.readouterr().err
 
