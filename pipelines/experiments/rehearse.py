@@ -93,7 +93,9 @@ def _encoder(name: str, tell: Tell) -> str:
 
 
 def _pack(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    return {**options, "rows_per_shard": 16, "labels": "folders"}  # the rehearsal's images lie in a folder a class
+    """The rehearsal's images lie in a folder a class; there are as many mosaics as images."""
+    kept = {name: value for name, value in options.items() if name not in ("mosaics", "part_px", "same_class")}
+    return {**kept, "rows_per_shard": 16, "labels": "folders"}
 
 
 def _estimator(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
@@ -177,6 +179,13 @@ def _evaluate(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     return {**small, "rates": ",".join(rates)}
 
 
+def _compare(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Two seeds; of several lengths two."""
+    lengths = options.get("lengths")
+    several = lengths is not None and len(lengths if isinstance(lengths, list) else str(lengths).split(",")) > 1
+    return {**options, "seeds": 2, "lengths": f"{STEPS},{2 * STEPS}" if several else str(STEPS)}
+
+
 SMALLER: Mapping[str, Callable[[Mapping[str, Any], Tell], dict[str, Any]]] = {
     "pack": _pack,
     "estimator": _estimator,
@@ -189,5 +198,6 @@ SMALLER: Mapping[str, Callable[[Mapping[str, Any], Tell], dict[str, Any]]] = {
     "quality": _quality,
     "audit": _audit,
     "evaluate": _evaluate,
+    "compare": _compare,
 }
 """Command -> its options in miniature. A stage that is not here runs with the options of the file."""
