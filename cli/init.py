@@ -47,8 +47,8 @@ def init(
     for place, seen in ((source, images), (test, tested)):
         if tested is not None and seen is not None and not seen.classes:
             raise DataError(
-                f"viewkit init: --test measures accuracies, and '{display(str(place))}' has no labels (a folder a class, "
-                "or KEY.cls in tars); leave --test out, or give labelled images"
+                f"viewkit init: --test measures accuracies, and '{display(str(place))}' has no labels (a folder a "
+                "class, or KEY.cls in tars); leave --test out, or give labelled images"
             )
     text = experiment_text(source, out, test, images, machine)
     if not write_first(out, text.encode()):

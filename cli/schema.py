@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from viewkit.cli.commands import PIPELINE, StageCommand
+from viewkit.cli.chain import COMMANDS
+from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
 from viewkit.cli.console import print_json
 from viewkit.cli.options import Argument
 from viewkit.pipelines.engine.config import fields_of
@@ -14,9 +15,9 @@ from viewkit.pipelines.experiments.experiment import ABOUT, PAPERS
 from viewkit.shards.errors import ConfigError
 
 EXPERIMENT, CONFIG = "experiment", "config"
-STAGES = {spec.name: spec for spec in PIPELINE}
+STAGES = COMMANDS
 PRESET = {"preset": {"type": "string", "description": "options of a run of an experiment: EXPERIMENT/RUN"}}
-ONCE = ("pack", "pretrain")
+ONCE = ("pack", "pretrain", COMPARE.name)
 """Stages of an experiment that run once; the others may be lists of tables."""
 
 
@@ -39,7 +40,7 @@ def schema_of(what: str) -> dict[str, Any]:
     if what == EXPERIMENT:
         made = experiment_schema()
     elif what == CONFIG:
-        tables = {name: file_schema(spec) for name, spec in STAGES.items()}
+        tables = {spec.name: file_schema(spec) for spec in PIPELINE}
         made = table_schema("a file for --config: a table for every command", tables)
     elif what in STAGES:
         made = file_schema(STAGES[what])
@@ -85,7 +86,13 @@ def _stage_table(spec: StageCommand) -> dict[str, Any]:
     options = {field.name: option_schema(field) for field in fields_of(spec.config_class())}
     places = {argument.name: _location(argument) for argument in spec.arguments if argument.option}
     every = (PRESET if spec.presets else {}) | options | places
+    if spec is COMPARE:  # where a list is taken for words with commas between them
+        every = {name: _or_listed(schema) for name, schema in every.items()}
     return table_schema(spec.help, {name: _or_removed(schema) for name, schema in every.items()})
+
+
+def _or_listed(schema: dict[str, Any]) -> dict[str, Any]:
+    return schema | ({"type": ["string", "array"]} if schema.get("type") == "string" else {})
 
 
 def _location(argument: Argument) -> dict[str, Any]:
@@ -94,7 +101,7 @@ def _location(argument: Argument) -> dict[str, Any]:
 
 
 def _or_removed(schema: dict[str, Any]) -> dict[str, Any]:
-    if schema.get("type") == "string":
+    if "string" in schema.get("type", ()):
         return schema
     about = {key: schema[key] for key in ("description", "default") if key in schema}
     return about | {"anyOf": [{key: value for key, value in schema.items() if key not in about}, {"const": ""}]}
