@@ -6,6 +6,7 @@ import typer
 
 from viewkit.cli.chain import COMMANDS
 from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
+from viewkit.cli.compare import CompareDevices
 from viewkit.cli.console import print_json
 from viewkit.cli.options import Argument
 from viewkit.pipelines.engine.config import fields_of
@@ -51,7 +52,8 @@ def schema_of(what: str) -> dict[str, Any]:
 
 def file_schema(spec: StageCommand) -> dict[str, Any]:
     """A command's options as its ``--config`` takes them: those of the config and of how it runs, no locations."""
-    fields = [*fields_of(spec.config_class()), *fields_of(Execution if spec.maps_rows else Devices)]
+    execution = CompareDevices if spec is COMPARE else Execution if spec.maps_rows else Devices
+    fields = [*fields_of(spec.config_class()), *fields_of(execution)]
     made = config_schema(spec.help, {field.name: field for field in fields}.values())
     if spec.presets:
         made["properties"] = PRESET | made["properties"]
