@@ -88,4 +88,5 @@ def test_the_shell_completes_commands_and_options():
 
     assert completed("viewkit sco") == ["score"]
     assert completed("viewkit score --rou") == ["--rounds"]
+    assert completed("viewkit pretrain --select v") == ["vs2fi"]
     assert app._add_completion
