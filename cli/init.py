@@ -1,5 +1,6 @@
 """`viewkit init`: an experiment's file for images of one's own, every choice in it with its reason."""
 
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viewkit.cli.console import say
-from viewkit.pipelines.engine.execution import Devices
+from viewkit.pipelines.engine.execution import Devices, Execution
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def init(
     say(f"{out}: {found_in_words(images)}; for {machine_in_words(machine)}")
     if images.splits:
         say(f"note: {', '.join(images.splits)} are parts of a dataset; give one of them as SOURCE to train on it alone")
-    for line in next_steps(source, out, test):
+    for line in next_steps(source, out, test, images):
         say(f"  {line}")
 
 
@@ -81,7 +82,7 @@ def experiment_text(source: str, out: Path, test: str | None, images: "Images", 
         f"Made by `viewkit init` for {found_in_words(images)};",
         f"for {machine_in_words(machine)}. Every option stands below its reason; all others have their defaults.",
         "",
-        *(display(line) for line in next_steps(source, out, test)),
+        *(display(line) for line in next_steps(source, out, test, images)),
         "",
         "Editors complete and check this file by a schema: run `viewkit schema > experiment.schema.json` in this",
         "folder and write `#:schema ./experiment.schema.json` into the first line.",
@@ -103,10 +104,13 @@ def machine_in_words(machine: "Machine") -> str:
     return f"{machine.device} with {machine.memory_gb:.0f} GB" if machine.is_gpu else "a CPU"
 
 
-def next_steps(source: str, out: Path, test: str | None) -> list[str]:
-    """The commands that come next, to paste."""
+def next_steps(source: str, out: Path, test: str | None, images: "Images") -> list[str]:
+    """The commands that come next, to paste; they allow half as many rejects again as there were in the sample."""
     run = f"viewkit run {shlex.quote(str(out))} {shlex.quote(source)} dataset"
     whole = run + (f" --test {shlex.quote(test)}" if test is not None else "")
+    share = images.unusable / images.looked_at
+    if share * 1.5 > Execution.max_rejects:
+        whole += f" --max-rejects {min(1, math.ceil(150 * share) / 100):g}"
     return [
         f"{run} --rehearse  # the chain in miniature, first",
         f"{whole} --dry-run  # how long it may take",

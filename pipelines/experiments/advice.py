@@ -139,15 +139,15 @@ def tables_for(images: Images, machine: Machine, *, tested: bool) -> list[Table]
 
 
 def _pack(images: Images) -> Iterator[Choice]:
-    if images.labels == "folders":
+    if images.splits:
+        why = f"the source holds {', '.join(images.splits)}: parts of a dataset, no classes. Give one of them as SOURCE"
+        yield Choice(
+            "labels", "none", f"{why} to train on it alone{'' if images.classes else ' and have its classes'}."
+        )
+    elif images.labels == "folders":
         yield Choice("labels", "folders", f"the images lie in {images.classes} folders, one a class.")
     elif images.classes:
         yield Choice("labels", "none", f"the source brings its own labels: {images.classes} in the sample.")
-    elif images.splits:
-        why = (
-            f"the folders ({', '.join(images.splits)}) are parts of a dataset, no classes; give one of them as SOURCE "
-        )
-        yield Choice("labels", "none", why + "to train on it alone, and to have its folders as classes.")
     elif images.beside and images.beside < images.count:
         why = f"{images.beside:,} images lie beside the folders; as classes the folders would leave them out."
         yield Choice("labels", "none", why)

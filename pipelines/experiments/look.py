@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ class Images:
     unusable: of those, the ones that Pillow does not know or whose shorter side is below `pack`'s limit. sides: the
     shorter sides of the others in px: of the smallest tenth, the median, of the largest tenth. classes: folders of the
     first level, or different KEY.cls in the sample; 0 without labels. labels: as `pack` takes it. splits: folders of
-    the first level that are called like parts of a dataset. beside: images beside the folders of the first level.
+    the first level, or tars, that are called like parts of a dataset. beside: images beside the folders there.
     """
 
     count: int
@@ -58,7 +59,8 @@ def look_at(source: str) -> Images:
         root, listing = list_path(source, None)
         if listing.images:
             return _look_at_folder(root, listing.images)
-    return _look_at_rows(open_source(source, PackConfig()))
+        return _look_at_rows(open_source(source, PackConfig()), _splits_of(listing.tars))
+    return _look_at_rows(open_source(source, PackConfig()), ())
 
 
 def _look_at_folder(root: Path, images: list[Found]) -> Images:
@@ -74,7 +76,13 @@ def _look_at_folder(root: Path, images: list[Found]) -> Images:
     )
 
 
-def _look_at_rows(opened: PackSources) -> Images:
+def _splits_of(tars: list[Found]) -> tuple[str, ...]:
+    """``train`` and ``val`` of train-000.tar, train-001.tar and val.tar; none where all tars are of one part."""
+    words = {re.split(r"[-_.]", os.path.basename(found.path).lower())[0] for found in tars}
+    return tuple(sorted(words)) if len(words) > 1 and words <= SPLITS else ()
+
+
+def _look_at_rows(opened: PackSources, splits: tuple[str, ...]) -> Images:
     headers: list[int] = []
     labels = set()
     for row in islice(_rows(opened), SAMPLE):
@@ -83,7 +91,7 @@ def _look_at_rows(opened: PackSources) -> Images:
         headers.append(_short_side(io.BytesIO(fields[names[0]])) if len(names) == 1 else 0)
         if "cls" in fields:
             labels.add(fields["cls"])
-    return _images(opened.num_rows, headers, "none", len(labels), (), 0)
+    return _images(opened.num_rows, headers, "none", len(labels), splits, 0)
 
 
 def _rows(opened: PackSources) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 import io
 import re
+import shutil
 import tarfile
 import tomllib
 
@@ -62,6 +63,10 @@ def test_tars_and_the_demo_bring_their_own_labels(tmp_path):
                 tar.addfile(member, io.BytesIO(data))
     seen = look_at(str(tmp_path))
     assert (seen.count, seen.classes, seen.labels, seen.sides) == (6, 2, "none", (21, 25, 29))
+    assert seen.splits == ()
+    shutil.copy(tmp_path / "a.tar", tmp_path / "train-0.tar")
+    (tmp_path / "a.tar").rename(tmp_path / "val.tar")
+    assert look_at(str(tmp_path)).splits == ("train", "val") and look_at(str(tmp_path)).count == 12
     demo = look_at("demo:train")
     assert (demo.count, demo.looked_at, demo.sides[1], demo.classes) == (1896, 512, 64, 16)
 
@@ -133,8 +138,9 @@ def test_the_command_says_what_it_saw_and_what_comes_next_and_overwrites_nothing
     said = capsys.readouterr().out
     assert "26 images, shorter sides 40 px, 3 classes, 2 of 26 cannot be used; for a CPU" in said
     assert f"viewkit run {out} '{source}' dataset --rehearse" in said
+    assert f"viewkit run {out} '{source}' dataset --max-rejects 0.12\n" in said  # half as many again as 2 of 26
     labelled = [*line[:2], str(tmp_path / "tested.toml"), *line[3:], "--test", source]
-    assert run(labelled) == 0 and f"--test '{source}' --dry-run" in capsys.readouterr().out
+    assert run(labelled) == 0 and f"--test '{source}' --max-rejects 0.12 --dry-run" in capsys.readouterr().out
     assert "\n[evaluate]\n" in (tmp_path / "tested.toml").read_text()
     parts = images(tmp_path / "parts", [f"{part}/{i}.png" for part in ("train", "test") for i in range(6)])
     assert run(["init", parts, str(tmp_path / "parts.toml"), "--device", "cpu"]) == 0
