@@ -147,6 +147,12 @@ ABOUT_SCHEMAS: dict[str, Any] = {
         "description": "stage.option -> what a user must have for it, and where it could be had",
         "additionalProperties": {"type": "string"},
     },
+    "says": {
+        "type": "object",
+        "description": "step -> what it shows and why, in a line that is printed before it runs",
+        "additionalProperties": {"type": "string"},
+    },
+    "next": _texts("commands to print at the end; {dataset} stands for the dataset's folder"),
     "published": {"type": "array", "description": "numbers that the paper prints", "items": PUBLISHED},
     "runs": {
         "type": "object",
