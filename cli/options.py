@@ -29,11 +29,18 @@ WHERE, GENERAL = "Where", "General"
 
 @dataclass(frozen=True)
 class Argument:
-    """A location: what a command works on. Never part of a config, so it never counts for an identity."""
+    """A location: what a command works on. Never part of a config, so it never counts for an identity.
+
+    kind: a type, or list[str] for an option that may be repeated.
+    """
 
     name: str
     help: str
+<<<<<<< HEAD
     kind: Any = str  # also list[str], which is no type
+=======
+    kind: Any = str
+>>>>>>> wt-pub
     option: bool = False
     default: str | None = None
 
