@@ -36,11 +36,7 @@ class Argument:
 
     name: str
     help: str
-<<<<<<< HEAD
     kind: Any = str  # also list[str], which is no type
-=======
-    kind: Any = str
->>>>>>> wt-pub
     option: bool = False
     default: str | None = None
 
