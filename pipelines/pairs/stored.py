@@ -46,9 +46,13 @@ class StoredPairs:
         parts, missing = [], 0
         counted = dict.fromkeys(self.counted, 0)
         quality = np.full(len(samples), np.nan, dtype=np.float32)
+        scores = None
         if scored:
-            pairs, quality[scored], lacking, counted = self._sample([samples[row] for row in scored], epoch)
+            pairs, quality[scored], found, lacking, counted = self._sample([samples[row] for row in scored], epoch)
             parts.append(pairs)
+            if all(samples[row].scores is not None for row in scored):
+                scores = np.full((len(samples), found.shape[1]), np.nan, dtype=np.float32)
+                scores[scored] = found
             missing += lacking
         if unscored:
             random = self.fallback([samples[row] for row in unscored], epoch)
@@ -58,8 +62,9 @@ class StoredPairs:
         missing += replace_missing(recipes, samples)
         counts = {"missing_pairs": len(unscored), "missing_views": missing, **counted}
         if not self.quality:
-            return ViewPlan(recipes, counts)
-        return ViewPlan(recipes, {**counts, "missing_quality": int(np.isnan(quality).sum())}, quality=quality)
+            return ViewPlan(recipes, counts, scores=scores)
+        counts["missing_quality"] = int(np.isnan(quality).sum())
+        return ViewPlan(recipes, counts, quality=quality, scores=scores)
 
     def count(self, scores: Float32[np.ndarray, "n c s"]) -> dict[str, int]:
         """Numbers of rows to report, by the names in `counted`."""
@@ -71,9 +76,9 @@ class StoredPairs:
 
     def _sample(
         self, samples: Sequence[Sample], epoch: int
-    ) -> tuple[Float32[np.ndarray, "n 2 p"], Float32[np.ndarray, " n"], int, dict[str, int]]:
-        """Pairs of rows that have them, `alpha` of them with generated views, their qualities, how many views were to
-        be cropped from generated images that do not exist, and `count`."""
+    ) -> tuple[Float32[np.ndarray, "n 2 p"], Float32[np.ndarray, " n"], Float32[np.ndarray, "n s"], int, dict[str, int]]:
+        """Pairs of rows that have them, `alpha` of them with generated views, their qualities and scores, how many views
+        were to be cropped from generated images that do not exist, and `count`."""
         recipes, scores = _round_of(samples, epoch)
         ids = row_ids([sample.key for sample in samples])
         u = sample_selection(ids, seed=self.fallback.seed, stage=self.fallback.stage, round=epoch)  # n 4
@@ -88,6 +93,7 @@ class StoredPairs:
         return (
             pairs,
             _quality_of(samples, epoch, selected, scores.shape[1]),
+            scores[np.arange(len(samples)), selected],
             self._missing(views[lacking], recipes.shape[1]),
             self.count(scores),
         )
