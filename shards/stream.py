@@ -34,9 +34,10 @@ class ShardTurn:
 
 @dataclass(frozen=True, slots=True)
 class RowTurn:
-    """A row with its joined columns, in an epoch."""
+    """A row with its joined columns, of a shard in an epoch."""
 
     row: Row
+    shard: int
     epoch: int
 
 
@@ -87,7 +88,7 @@ class JoinedRows:
     def __call__(self, turns: Iterable[ShardTurn]) -> Iterator[RowTurn]:
         for turn in turns:
             for row in self.rows(turn.shard):
-                yield RowTurn(row, turn.epoch)
+                yield RowTurn(row, turn.shard, turn.epoch)
 
     def rows(self, shard: int) -> Iterator[Row]:
         """In lockstep: all columns hold the same rows in the same order, less their rejects."""
@@ -175,7 +176,11 @@ class FieldsOfRows:
             row = turn.row
             if self.complete and None in row.joined.values():
                 continue
-            fields: dict[str, Any] = {"__key__": row.key, "__url__": str(self.folder), **row.fields}
+            fields: dict[str, Any] = {
+                "__key__": row.key,
+                "__url__": str(tar_path(self.folder, turn.shard)),
+                **row.fields,
+            }
             for column, others in row.joined.items():
                 fields |= {f"{column}.{name}": content for name, content in (others or {}).items()}
             yield fields

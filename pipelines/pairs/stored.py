@@ -76,9 +76,11 @@ class StoredPairs:
 
     def _sample(
         self, samples: Sequence[Sample], epoch: int
-    ) -> tuple[Float32[np.ndarray, "n 2 p"], Float32[np.ndarray, " n"], Float32[np.ndarray, "n s"], int, dict[str, int]]:
-        """Pairs of rows that have them, `alpha` of them with generated views, their qualities and scores, how many views
-        were to be cropped from generated images that do not exist, and `count`."""
+    ) -> tuple[
+        Float32[np.ndarray, "n 2 p"], Float32[np.ndarray, " n"], Float32[np.ndarray, "n s"], int, dict[str, int]
+    ]:
+        """Pairs of rows that have them, `alpha` of them with generated views, their qualities and scores, how many
+        views were to be cropped from generated images that do not exist, and `count`."""
         recipes, scores = _round_of(samples, epoch)
         ids = row_ids([sample.key for sample in samples])
         u = sample_selection(ids, seed=self.fallback.seed, stage=self.fallback.stage, round=epoch)  # n 4

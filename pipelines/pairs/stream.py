@@ -99,7 +99,9 @@ class RenderedPairs:
     def __init__(self, dataset: Dataset, batch_size: int | None, options: Mapping[str, Any]) -> None:
         for name in ("rank", "world_size", "device"):
             if name in options:
-                raise ConfigError(f"webdataset: leave {name} out; rows are split by node and worker, and stay on the CPU")
+                raise ConfigError(
+                    f"webdataset: leave {name} out; rows are split by node and worker, and stay on the CPU"
+                )
         self.dataset, self.batch_size, self.options = dataset, batch_size, dict(options)
         self._source: PairSource | None = None
 
