@@ -22,7 +22,7 @@ The same rows as a webdataset pipeline, split by node and worker:
 >>> rows = viewkit.webdataset(dataset, shuffle=0).to_tuple("__key__", "png", "cls")
 >>> key, image, label = next(iter(rows))
 >>> key, image.shape, label
-('class0_image12_8d8ab49d', (40, 40, 3), 0)
+('class2_image20_37e9c25d42e1', (40, 40, 3), 2)
 
 Everything that can go wrong on disk is one line, of a class of its own:
 

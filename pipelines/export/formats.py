@@ -81,7 +81,7 @@ def _check(to: Path, format: str, limit: int | None, side_px: int, *, axes: bool
     endings = {"table": tuple(TABLES), "embedding-atlas": (".jsonl",)}.get(format)
     if endings is not None and to.suffix not in endings:
         raise ConfigError(
-            f"export: --to is {to}; a {format} is a file ending in {' or '.join(endings)}"
+            f"export: --to is {to}; --format {format} writes a file ending in {' or '.join(endings)}"
             + (f" (folders are written by --format {', '.join(FORMATS[2:])})" if format == "table" else "")
         )
     if limit is not None and (limit < 1 or format == "webshart"):

@@ -8,12 +8,14 @@ import numpy as np
 import torch
 
 from viewkit.pipelines.losses.row_weights import quality_weights_within
-from viewkit.pipelines.pairs.column import num_exits_of, score_names
+from viewkit.pipelines.pairs.column import SCORES, has_scores, num_exits_of, score_names
 from viewkit.pipelines.pairs.load import load_pairs
+from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.pairs.plan import ViewPlan
 from viewkit.pipelines.pairs.samples import Sample, SampleReader
 from viewkit.pipelines.pairs.scene import scene_of
 from viewkit.pipelines.pairs.source import PairSource
+from viewkit.shards.codecs import decode_npy
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
@@ -104,6 +106,7 @@ class RenderedPairs:
                 )
         self.dataset, self.batch_size, self.options = dataset, batch_size, dict(options)
         self._source: PairSource | None = None
+        self.score_names = self._score_names()
 
     @property
     def source(self) -> PairSource:
@@ -146,7 +149,7 @@ class RenderedPairs:
             "views2": views2,
             "cls": torch.tensor([label_of(turn) for turn in turns]),
             "recipes": torch.from_numpy(plan.recipes),
-            **_scores(plan),
+            **self._scores(plan),
         }
         if self.batch_size is None:
             return {name: values[0] for name, values in batch.items()}
@@ -155,7 +158,22 @@ class RenderedPairs:
         return batch
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"dataset": self.dataset, "batch_size": self.batch_size, "options": self.options, "_source": None}
+        return {**self.__dict__, "_source": None}
+
+    def _score_names(self) -> tuple[str, ...]:
+        """Of the scores of stored pairs, where they are read and were scored."""
+        for column in self.columns:
+            if column.name == self.options.get("pairs", PAIRS) and has_scores(column) and column.num_rows:
+                return score_names(num_exits_of(decode_npy(column.fields(0)[SCORES])))
+        return ()
+
+    def _scores(self, plan: ViewPlan) -> dict[str, Any]:
+        """Every score by its name, NaN where a row has no pairs, and the quality where it is asked for."""
+        none = np.full((len(plan.recipes), len(self.score_names)), np.nan, np.float32)
+        found = dict(zip(self.score_names, (none if plan.scores is None else plan.scores).T, strict=True))
+        if plan.quality is not None:
+            found["quality"] = plan.quality
+        return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in found.items()}
 
 
 def label_of(turn: RowTurn) -> int:
@@ -166,14 +184,3 @@ def label_of(turn: RowTurn) -> int:
     if not label.strip().isdigit():
         raise DataError(f"row {turn.row.key}: field 'cls' is no class index; pack the images again")
     return int(label)
-
-
-def _scores(plan: ViewPlan) -> dict[str, Any]:
-    """Every score by its name, and the quality, where they are known to the plan."""
-    found: dict[str, np.ndarray] = {}
-    if plan.scores is not None:
-        names = score_names(num_exits_of(plan.scores))
-        found = dict(zip(names, plan.scores.T, strict=True))
-    if plan.quality is not None:
-        found["quality"] = plan.quality
-    return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in found.items()}
