@@ -30,7 +30,7 @@ def renamed_arguments(removed_in: str, names: Mapping[str, str]) -> Callable[[Ca
                     raise TypeError(f"{function.__name__}: '{former}' is the former name of '{now}'; give one of them")
                 warn_renamed(f"{function.__name__}({former}=)", f"{now}=", removed_in)
                 options[now] = options.pop(former)
-            return function(*args, **options)  # type: ignore[arg-type]
+            return function(*args, **options)
 
         return wrapper
 

@@ -133,7 +133,7 @@ class ShuffleBuffer:
             yield from (kept[place] for place in random.permutation(len(kept)))
 
 
-class RowPipeline(webdataset.DataPipeline, webdataset.FluidInterface):  # type: ignore[misc]
+class RowPipeline(webdataset.DataPipeline, webdataset.FluidInterface):
     """A `webdataset` pipeline: ``map``, ``to_tuple``, ``batched``, ``with_epoch`` ... follow as they do there."""
 
     def set_epoch(self, epoch: int) -> "RowPipeline":

@@ -64,6 +64,29 @@ def test_lightly_learns_from_the_pairs(dataset):
     assert loss_on(trained, dataset, select="vs2fi") < loss_on(fresh, dataset, select="vs2fi") - 0.3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"), [("lightning_simclr", {"accelerator": "cpu"}), ("webdataset_simclr", {"workers": 1})]
+)
+def test_lightning_and_webdataset_learn_from_the_pairs(dataset, name, options, capsys):
+    fresh, trained = (example(name).train(dataset.path, epochs=n, batch_size=12, **options) for n in (0, 12))
+    assert loss_on(trained, dataset, select="vs2fi") < loss_on(fresh, dataset, select="vs2fi") - 0.3
+    assert capsys.readouterr().out.count("loss") == 12
+
+
+@pytest.mark.slow
+def test_lightning_trains_on_the_batches_of_every_epoch_once(dataset, monkeypatch):
+    module, seen = example("lightning_simclr"), []
+    step = module.SimCLR.training_step
+    monkeypatch.setattr(
+        module.SimCLR, "training_step", lambda self, b, i: seen.append(b[0].clone()) or step(self, b, i)
+    )
+    module.train(dataset.path, epochs=3, batch_size=12, accelerator="cpu")
+    pairs = load_pairs(dataset, policy="strengthened", side_px=32, batch_size=12, select="vs2fi")
+    wanted = [batch.views1 for epoch in range(3) for batch in pairs.epoch(epoch)]
+    assert len(seen) == len(wanted) and all(torch.equal(*each) for each in zip(seen, wanted, strict=True))
+
+
 def test_the_kinds_of_pairs_are_different_pairs_of_the_same_images(dataset):
     options = {"policy": "strengthened", "side_px": 32, "batch_size": 12}
     first = [
@@ -95,12 +118,24 @@ def test_plain_webdataset_gives_the_same_images_labels_and_scores(dataset):
         assert np.array_equal(scores, decode_npy(pairs.fields(place)["scores.npy"]))
 
 
+COMMANDS = [
+    ["plain_pytorch.py", "vs2fi", "1", "8"],
+    ["lightly_simclr.py", "1", "8"],
+    ["lightning_simclr.py", "1", "8"],
+    ["webdataset_simclr.py", "1", "8", "2"],
+    ["read_webdataset.py"],
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command", [["plain_pytorch.py", "vs2fi", "1", "8"], ["lightly_simclr.py", "1", "8"], ["read_webdataset.py"]]
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_examples_run_as_programs(dataset, command):
     name, *rest = command
     call = [sys.executable, str(EXAMPLES / name), str(dataset.path), *rest]
     said = subprocess.run(call, capture_output=True, text=True, check=True).stdout
-    assert ("epoch 0: loss" in said) == ("webdataset" not in name) and said.strip()
+    assert ("epoch 0: loss" in said) == (name != "read_webdataset.py") and said.strip()
+
+
+def test_every_example_is_started_by_a_test():
+    elsewhere = {"detection_fpn.py"}  # tests/pipelines/export/test_export.py
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {*(each[0] for each in COMMANDS), *elsewhere}

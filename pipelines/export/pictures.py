@@ -32,8 +32,8 @@ def pictures_of(image: ImageRow, side_px: int) -> list[str | None]:
     views = _views(originals, image.recipes, side_px)
     found: list[str | None] = []
     for record in image.records:
-        pair = [views[record["round"]][record[f"view{number}"]] for number in (1, 2)]
-        found.append(None if any(view is None for view in pair) else data_url(side_by_side(*pair)))
+        first, second = (views[record["round"]][record[f"view{number}"]] for number in (1, 2))
+        found.append(None if first is None or second is None else data_url(side_by_side(first, second)))
     return found
 
 

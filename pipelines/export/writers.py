@@ -5,13 +5,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from viewkit.shards.errors import ConfigError
 
 BATCH = 10_000
 """Rows of a row group of a parquet file."""
 
+T = TypeVar("T")
 Kinds = Mapping[str, type]
 Records = Iterable[Mapping[str, Any]]
 
@@ -65,7 +66,7 @@ def import_arrow() -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-def batches(records: Records, size: int) -> Iterator[list[Any]]:
+def batches(records: Iterable[T], size: int) -> Iterator[list[T]]:
     """At most `size` records at a time."""
     source = iter(records)
     while batch := list(islice(source, size)):

@@ -51,9 +51,9 @@ def webdataset(
         webdataset's own decoder of that name.
     seed: of the order. Call ``set_epoch(e)`` on the pipeline before an epoch where workers are not persistent.
 
-    With `select` (``random``, ``stored``, ``vs2fi``), rendered pairs: dicts of ``__key__``, ``views1`` and ``views2``
-    [3 s s], normalised, ``cls`` (-1 where there is none), ``recipes`` [2 p], the pair's scores by name
-    (``semantic_consistency`` ...) where it was scored, and ``quality`` where `weights` is ``"quality"``.
+    With `select` (``random``, ``stored``, ``vs2fi`` ...), rendered pairs: dicts of ``__key__``, ``views1`` and
+    ``views2`` [3 s s], normalised, ``cls`` (-1 where there is none), ``recipes`` [2 p], a stored pair's scores by name
+    (``semantic_consistency`` ..., NaN where the row has none), and ``quality`` where `weights` is ``"quality"``.
 
     batch_size: yield batches instead, everything stacked along a first axis, ``__key__`` a list; they also hold
         ``weights``, which sum to the rows of the batch. The last batch of a worker may be smaller.
