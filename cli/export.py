@@ -51,10 +51,11 @@ def export(
     limit: Annotated[int | None, typer.Option("--limit", help="images at most [all]", rich_help_panel=PAIRS)] = None,
     x: Annotated[
         str | None,
-        typer.Option("--x", help="embedding-atlas: column for x [semantic_consistency]", rich_help_panel=PAIRS),
+        typer.Option("--x", help="embedding-atlas: column, or pca1 [semantic_consistency]", rich_help_panel=PAIRS),
     ] = None,
     y: Annotated[
-        str | None, typer.Option("--y", help="embedding-atlas: column for y [alignment_level]", rich_help_panel=PAIRS)
+        str | None,
+        typer.Option("--y", help="embedding-atlas: column, or pca2 [alignment_level]", rich_help_panel=PAIRS),
     ] = None,
     side_px: Annotated[
         int | None,

@@ -1,6 +1,7 @@
 """The programs of docs/examples run on a tiny dataset, and do what they say."""
 
 import importlib.util
+import json
 import math
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from lightly.loss import NTXentLoss
 from PIL import Image
 from tiny_chain import make, photographs
 
+from viewkit.pipelines.export.formats import export_pairs
 from viewkit.pipelines.pairs.load import load_pairs
 from viewkit.shards.codecs import decode_image, decode_npy
 from viewkit.shards.dataset import Dataset
@@ -100,6 +102,15 @@ def test_the_loss_of_the_example_is_lightlys_and_log_of_the_others_for_equal_vie
     z1, z2 = (torch.randn(6, 16, generator=generator) for _ in range(2))
     torch.testing.assert_close(info_nce(z1, z2, tau=0.3), NTXentLoss(temperature=0.3)(z1, z2))
     assert info_nce(torch.ones(4, 3), torch.ones(4, 3)).item() == pytest.approx(math.log(7))
+
+
+@pytest.mark.slow
+def test_pairs_are_placed_by_the_datasets_own_estimator(dataset, tmp_path):
+    atlas = tmp_path / "atlas.jsonl"
+    export_pairs(dataset, atlas, "embedding-atlas", x="pca1", y="pca2", side_px=16, limit=6)
+    rows = [json.loads(line) for line in atlas.read_text().splitlines()]
+    places = np.array([[row["x"], row["y"]] for row in rows])
+    assert np.abs(places.mean(axis=0)).max() < 1e-4 and places[:, 0].std() >= places[:, 1].std() > 0
 
 
 def test_plain_webdataset_gives_the_same_images_labels_and_scores(dataset):

@@ -5,10 +5,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.export.atlas import write_atlas
 from viewkit.pipelines.export.fiftyone import write_fiftyone
 from viewkit.pipelines.export.files import new_file, new_folder
 from viewkit.pipelines.export.huggingface import write_huggingface
+from viewkit.pipelines.export.projection import AXES, FITTED_ON, Projection
 from viewkit.pipelines.export.table import ImageRow, PairTable
 from viewkit.pipelines.export.webshart import write_webshart
 from viewkit.pipelines.export.writers import TABLES, import_arrow
@@ -46,7 +48,8 @@ def export_pairs(
     format: one of `FORMATS`; None: ``table``.
     pairs, quality, genview: columns; those of quality and of generated views are found where they are not given.
     limit: images at most, the first of the dataset, which lie there in random order.
-    x, y, side_px: for ``embedding-atlas``: columns of numbers that place the pairs, and the side of a view's picture.
+    x, y, side_px: for ``embedding-atlas``: columns of numbers that place the pairs, or `AXES`, principal components of
+        what the dataset's estimator makes of their views; and the side of a view's picture.
 
     Returns format, to, rows, pairs, quality, genview, and in ``open`` how it is opened. Raises `ConfigError` for what
     cannot be, `RefusedError` where something else lies at `to`, `DataError` for a damaged dataset.
@@ -67,11 +70,18 @@ def export_pairs(
     else:
         with new_file(to) as part:
             if format == "embedding-atlas":
-                rows = write_atlas(part, table, images, x=x, y=y, side_px=side_px)
+                fitted = _projection(table, limit) if {x, y} & {*AXES} else None
+                rows = write_atlas(part, table, images, x=x, y=y, side_px=side_px, projection=fitted)
             else:
                 records = (record for image in images for record in image.records)
                 rows = TABLES[to.suffix](part, table.kinds, records)
     return {**facts, "rows": rows, "pairs": pairs, "quality": table.quality, "genview": table.genview}
+
+
+def _projection(table: PairTable, limit: int | None) -> Projection:
+    """By the dataset's own estimator."""
+    encoder = open_encoder("estimator", table.dataset)
+    return Projection(encoder, islice(table.images(), min(limit or FITTED_ON, FITTED_ON)))
 
 
 def _check(to: Path, format: str, limit: int | None, side_px: int, *, axes: bool) -> None:

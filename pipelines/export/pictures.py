@@ -6,12 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from jaxtyping import Float32, UInt8
+from torch import Tensor
 
+from viewkit.pipelines.export.projection import source_images
 from viewkit.pipelines.export.table import ImageRow
 from viewkit.pipelines.views.recipe import ORIGINAL, SOURCE
 from viewkit.pipelines.views.render.render import render
-from viewkit.shards.codecs import decode_image, encode_jpeg
-from viewkit.shards.view_fields import views_of_fields
+from viewkit.shards.codecs import encode_jpeg
 
 BLACK, WHITE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 GAP_PX = 2
@@ -25,11 +26,7 @@ def pictures_of(image: ImageRow, side_px: int) -> list[str | None]:
     """
     if image.recipes is None:
         return []
-    originals = [decode_image(image.fields)]
-    if (image.recipes[..., SOURCE] > ORIGINAL).any() and image.generated is not None:
-        fields = {name: content for name, content in image.generated.items() if name != "json"}
-        originals.append(decode_image(views_of_fields(fields)[0]))
-    views = _views(originals, image.recipes, side_px)
+    views = _views(source_images(image), image.recipes, side_px)
     found: list[str | None] = []
     for record in image.records:
         first, second = (views[record["round"]][record[f"view{number}"]] for number in (1, 2))
@@ -38,7 +35,7 @@ def pictures_of(image: ImageRow, side_px: int) -> list[str | None]:
 
 
 def _views(
-    images: Sequence[UInt8[np.ndarray, "_h _w 3"]], recipes: Float32[np.ndarray, "r v p"], side_px: int
+    images: Sequence[UInt8[Tensor, "_h _w 3"]], recipes: Float32[np.ndarray, "r v p"], side_px: int
 ) -> list[list[UInt8[np.ndarray, "s s 3"] | None]]:
     """Every view, round by round; None where its image is lacking."""
     flat = recipes.reshape(-1, recipes.shape[-1])
@@ -46,8 +43,7 @@ def _views(
     there = np.flatnonzero(index < len(images))
     pixels: dict[int, np.ndarray] = {}
     if there.size:
-        tensors = [torch.from_numpy(np.ascontiguousarray(image)) for image in images]
-        rendered = render(tensors, flat[there], torch.from_numpy(index[there]), side_px=side_px, mean=BLACK, std=WHITE)
+        rendered = render(images, flat[there], torch.from_numpy(index[there]), side_px=side_px, mean=BLACK, std=WHITE)
         shown = (rendered.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).numpy()
         pixels = dict(zip(there.tolist(), shown, strict=True))
     num_views = recipes.shape[1]

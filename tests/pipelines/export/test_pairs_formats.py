@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from pyarrow import parquet
 from written_pairs import (
@@ -29,6 +30,9 @@ from written_pairs import (
 )
 
 from viewkit.cli.main import run
+from viewkit.pipelines.encoders.encoder import Encoder
+from viewkit.pipelines.encoders.preprocess import Preprocess
+from viewkit.pipelines.export import formats
 from viewkit.pipelines.export.atlas import SPREAD
 from viewkit.pipelines.export.formats import FORMATS, OPENED, export_pairs
 from viewkit.pipelines.export.table import PairTable, shortest
@@ -199,6 +203,40 @@ def test_embedding_atlas_gets_a_place_and_a_picture_of_every_pair(dataset, tmp_p
         assert row["y"] == row["quality"] or float(row["quality"]).is_integer()
 
 
+class MeanColours(Encoder):
+    """Features are the mean colour of a view."""
+
+    def forward(self, x):
+        means = x.mean(dim=(2, 3))
+        return means[:, None], means
+
+
+@pytest.mark.slow
+def test_principal_components_are_those_of_the_mean_features_of_both_views(dataset, tmp_path, monkeypatch):
+    prepared = Preprocess(16, 16, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    encoder = MeanColours(torch.nn.Identity(), prepared, name="toy", device="cpu")
+    monkeypatch.setattr(formats, "open_encoder", lambda name, opened: encoder)
+    export_pairs(dataset, tmp_path / "a.jsonl", "embedding-atlas", x="pca1", y="pca2", side_px=8)
+    features, rows = [], list(read_jsonl(tmp_path / "a.jsonl"))
+    images, views = dataset.column("images"), dataset.column("genview")
+    for row in rows:  # pair by pair, each view rendered alone
+        number, recipes = int(row["key"][3:]), recipes_of(int(row["key"][3:]))[row["round"]]
+        pair = []
+        for view in (row["view1"], row["view2"]):
+            made = recipes[view, SOURCE] > 0
+            fields = views.fields(views.place_of[row["key"]]) if made else images.fields(number)
+            pixels = torch.from_numpy(decode_image({"png": fields["png"]}))
+            shown = encoder.render([pixels], recipes[view : view + 1], torch.zeros(1, dtype=torch.int64))
+            pair.append(torch.nn.functional.normalize(shown.mean(dim=(2, 3)).double(), dim=1)[0].numpy())
+        features.append((pair[0] + pair[1]) / 2)
+    wanted = np.array(features) - np.mean(features, axis=0)
+    axes = np.linalg.svd(wanted, full_matrices=False)[2][:2]
+    for place, name in enumerate(("pca1", "pca2")):
+        found, along = np.array([row[name] for row in rows]), wanted @ axes[place]
+        assert min(np.abs(found - along).max(), np.abs(found + along).max()) < 2e-5
+        assert all(row["xy"[place]] == row[name] for row in rows)
+
+
 def test_a_picture_shows_both_views_as_they_are_rendered(dataset):
     from viewkit.pipelines.export.pictures import pictures_of
 
@@ -306,6 +344,7 @@ def test_parquet_without_pyarrow_is_one_line_that_says_how_it_is_had(dataset, tm
         ({"to": "p.csv", "limit": 0}, "--limit is 0"),
         ({"to": "p.csv", "x": "overlap"}, "--x and --y are for --format embedding-atlas"),
         ({"to": "a.jsonl", "format": "embedding-atlas", "x": "key"}, "--x is 'key', which is no column of numbers"),
+        ({"to": "a.jsonl", "format": "embedding-atlas", "y": "pca2"}, "estimator"),
         ({"to": "a.jsonl", "format": "embedding-atlas", "side_px": 4}, "--side-px is 4; it must be 8 to 512"),
         ({"to": "p.csv", "pairs": "pairs_other"}, "has no column 'pairs_other'"),
         ({"to": "p.csv", "pairs": "images"}, "column is 'images'"),
