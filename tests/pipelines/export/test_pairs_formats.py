@@ -8,6 +8,7 @@ import io
 import json
 import shutil
 import sys
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -128,6 +129,7 @@ def test_numbers_are_written_as_short_as_they_read_back(tmp_path):
     assert shortest(values).tolist()[0] == 0.1 and np.array_equal(shortest(values).astype(np.float32), values)
 
 
+@pytest.mark.slow
 def test_parquet_tells_the_kinds_of_its_columns(dataset, tmp_path):
     export_pairs(dataset, tmp_path / "pairs.parquet")
     schema = parquet.read_schema(tmp_path / "pairs.parquet")
@@ -251,12 +253,12 @@ def test_a_picture_shows_both_views_as_they_are_rendered(dataset):
 
 
 def test_fiftyone_gets_a_sample_per_pair_with_its_crops_as_detections(dataset, tmp_path):
-    facts = export_pairs(dataset, tmp_path / "fo", "fiftyone")
+    facts = export_pairs(dataset, tmp_path / "fo", "fiftyone", limit=8)
     samples = json.loads((tmp_path / "fo" / "samples.json").read_text())["samples"]
-    assert facts["rows"] == len(samples) == PAIRS_IN_ALL
+    assert facts["rows"] == len(samples) == 7 * ROUNDS * PAIRS  # one of the eight was not scored
     assert json.loads((tmp_path / "fo" / "metadata.json").read_text()) == {"media_type": "image"}
     images = dataset.column("images")
-    for sample, wanted in zip(samples, all_expected(), strict=True):
+    for sample, wanted in zip(samples, islice(all_expected(), len(samples)), strict=True):
         boxes = {each["label"]: each["bounding_box"] for each in sample["views"]["detections"]}
         for number in (1, 2):
             if wanted[f"source{number}"] == "generated":
@@ -270,7 +272,7 @@ def test_fiftyone_gets_a_sample_per_pair_with_its_crops_as_detections(dataset, t
         assert label == (None if wanted["label"] is None else f"kind {wanted['label']}")
         fields = images.fields(images.place_of[wanted["key"]])
         assert (tmp_path / "fo" / sample["filepath"]).read_bytes() == image_field(fields)[1]
-    assert len(list((tmp_path / "fo" / "data").iterdir())) == ROWS - 1
+    assert len(list((tmp_path / "fo" / "data").iterdir())) == 7
 
 
 def test_websharts_index_tells_where_every_member_of_every_tar_lies(dataset, tmp_path):

@@ -61,7 +61,7 @@ def test_in_order_or_shuffled_each_epoch_in_another_order_that_the_seed_decides(
     assert len(mixed) < 6, "rows of several shards are mixed"
 
 
-@pytest.mark.parametrize("shuffle", [0, 4])
+@pytest.mark.parametrize("shuffle", [4, pytest.param(0, marks=pytest.mark.slow)])
 def test_nodes_and_workers_share_every_row_once_in_every_epoch(dataset, monkeypatch, shuffle):
     found = {0: [], 1: []}
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -144,13 +144,15 @@ def test_columns_of_other_images_and_options_that_do_not_fit_are_refused(dataset
             webdataset(dataset, **call)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
+        {"select": "random"},
+        {"select": "random", "alpha": 0.5},
+        {"select": "stored"},
         {"select": "vs2fi", "k_sc": 0.3},
-        pytest.param({"select": "random"}, marks=pytest.mark.slow),
-        pytest.param({"select": "random", "alpha": 0.5}, marks=pytest.mark.slow),
-        pytest.param({"select": "stored"}, marks=pytest.mark.slow),
+        {"select": "vs2fi", "k_sc": 0.3, "placebo": True},
     ],
 )
 def test_pairs_are_those_of_load_pairs_rendered_alike(dataset, options):
