@@ -104,6 +104,8 @@ class RenderedPairs:
                 raise ConfigError(
                     f"webdataset: leave {name} out; rows are split by node and worker, and stay on the CPU"
                 )
+        if "steps" in options:
+            raise ConfigError("webdataset: leave steps out, a pipeline does not know its own; give epochs")
         self.dataset, self.batch_size, self.options = dataset, batch_size, dict(options)
         self._source: PairSource | None = None
         self.score_names = self._score_names()

@@ -138,6 +138,7 @@ def test_columns_of_other_images_and_options_that_do_not_fit_are_refused(dataset
         ({"select": "vs2fi", "decode": "pil", **PAIRS}, "the columns and their decoding follow from it"),
         ({"select": "best", **PAIRS}, "select is 'best'"),
         ({"select": "random", "batch_size": 0, **PAIRS}, "batch_size is 0"),
+        ({"select": "random", "steps": 9, **PAIRS}, "leave steps out"),
         ({"select": "random", "rank": 1, **PAIRS}, "leave rank out"),
     ]:
         with pytest.raises((ConfigError, DataError), match=message):
