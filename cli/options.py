@@ -33,7 +33,7 @@ class Argument:
 
     name: str
     help: str
-    kind: Any = str
+    kind: Any = str  # also list[str], which is no type
     option: bool = False
     default: str | None = None
 
