@@ -45,6 +45,7 @@ check: setup  ## lint, formatting, types, and whether the generated docs are fre
 	$(BIN)/ruff format --check .
 	@mkdir -p build/typing/viewkit
 	@for package in cli pipelines shards; do ln -sfn ../../../$$package build/typing/viewkit/$$package; done
+	@ln -sfn ../../../cli/api/__init__.py build/typing/viewkit/__init__.py
 	MYPYPATH=build/typing $(BIN)/mypy -p viewkit
 	$(BIN)/python -m viewkit.cli.reference --check docs
 

@@ -1,6 +1,7 @@
 """What pyproject.toml cannot say: the packages, found in the tree, and the compiled kernels.
 
-The folders cli, pipelines and shards install as viewkit.cli, viewkit.pipelines and viewkit.shards. The kernels are
+The folders cli, pipelines and shards install as viewkit.cli, viewkit.pipelines and viewkit.shards, and cli/api as
+viewkit itself: the public names. The kernels are
 optional: without a C compiler views are rendered by torch's operations.
 """
 
@@ -11,13 +12,14 @@ from setuptools import Extension, setup
 
 ROOT = Path(__file__).parent
 TOPS = ("cli", "pipelines", "shards")
+API = Path("cli/api")
 KERNELS = "pipelines/views/render/kernels.c"
 
 
 def packages() -> list[str]:
-    """Every folder with an ``__init__.py`` below the three, as a package of viewkit."""
+    """Every folder with an ``__init__.py`` below the three, as a package of viewkit; `API` as viewkit itself."""
     found = [path.parent.relative_to(ROOT) for top in TOPS for path in ROOT.glob(f"{top}/**/__init__.py")]
-    return sorted("viewkit." + ".".join(folder.parts) for folder in found)
+    return sorted("viewkit" if folder == API else "viewkit." + ".".join(folder.parts) for folder in found)
 
 
 def kernels() -> Extension:

@@ -91,7 +91,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(args=list(sys.argv[1:] if arguments is None else arguments) or ["--help"], standalone_mode=False)
     except UsageError as error:
-        print_error(f"{_what_is_wrong(error)} ('viewkit --help' and 'viewkit COMMAND --help' list what there is)")
+        print_error(f"{explain_usage(error)} ('viewkit --help' and 'viewkit COMMAND --help' list what there is)")
         return WRONG_OPTIONS
     except ViewkitError as error:
         print_error(str(error))
@@ -117,7 +117,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _what_is_wrong(error: Any) -> str:
+def explain_usage(error: Any) -> str:
     """The message of a wrong command line; an unknown option is answered with its new name or the nearest ones."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is None or context is None:

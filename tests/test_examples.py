@@ -1,6 +1,7 @@
 """The programs of docs/examples run on a tiny dataset, and do what they say."""
 
 import importlib.util
+import json
 import math
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from lightly.loss import NTXentLoss
 from PIL import Image
 from tiny_chain import make, photographs
 
+from viewkit.pipelines.export.formats import export_pairs
 from viewkit.pipelines.pairs.load import load_pairs
 from viewkit.shards.codecs import decode_image, decode_npy
 from viewkit.shards.dataset import Dataset
@@ -64,6 +66,29 @@ def test_lightly_learns_from_the_pairs(dataset):
     assert loss_on(trained, dataset, select="vs2fi") < loss_on(fresh, dataset, select="vs2fi") - 0.3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"), [("lightning_simclr", {"accelerator": "cpu"}), ("webdataset_simclr", {"workers": 1})]
+)
+def test_lightning_and_webdataset_learn_from_the_pairs(dataset, name, options, capsys):
+    fresh, trained = (example(name).train(dataset.path, epochs=n, batch_size=12, **options) for n in (0, 12))
+    assert loss_on(trained, dataset, select="vs2fi") < loss_on(fresh, dataset, select="vs2fi") - 0.3
+    assert capsys.readouterr().out.count("loss") == 12
+
+
+@pytest.mark.slow
+def test_lightning_trains_on_the_batches_of_every_epoch_once(dataset, monkeypatch):
+    module, seen = example("lightning_simclr"), []
+    step = module.SimCLR.training_step
+    monkeypatch.setattr(
+        module.SimCLR, "training_step", lambda self, b, i: seen.append(b[0].clone()) or step(self, b, i)
+    )
+    module.train(dataset.path, epochs=3, batch_size=12, accelerator="cpu")
+    pairs = load_pairs(dataset, policy="strengthened", side_px=32, batch_size=12, select="vs2fi")
+    wanted = [batch.views1 for epoch in range(3) for batch in pairs.epoch(epoch)]
+    assert len(seen) == len(wanted) and all(torch.equal(*each) for each in zip(seen, wanted, strict=True))
+
+
 def test_the_kinds_of_pairs_are_different_pairs_of_the_same_images(dataset):
     options = {"policy": "strengthened", "side_px": 32, "batch_size": 12}
     first = [
@@ -77,6 +102,15 @@ def test_the_loss_of_the_example_is_lightlys_and_log_of_the_others_for_equal_vie
     z1, z2 = (torch.randn(6, 16, generator=generator) for _ in range(2))
     torch.testing.assert_close(info_nce(z1, z2, tau=0.3), NTXentLoss(temperature=0.3)(z1, z2))
     assert info_nce(torch.ones(4, 3), torch.ones(4, 3)).item() == pytest.approx(math.log(7))
+
+
+@pytest.mark.slow
+def test_pairs_are_placed_by_the_datasets_own_estimator(dataset, tmp_path):
+    atlas = tmp_path / "atlas.jsonl"
+    export_pairs(dataset, atlas, "embedding-atlas", x="pca1", y="pca2", side_px=16, limit=6)
+    rows = [json.loads(line) for line in atlas.read_text().splitlines()]
+    places = np.array([[row["x"], row["y"]] for row in rows])
+    assert np.abs(places.mean(axis=0)).max() < 1e-4 and places[:, 0].std() >= places[:, 1].std() > 0
 
 
 def test_plain_webdataset_gives_the_same_images_labels_and_scores(dataset):
@@ -95,15 +129,22 @@ def test_plain_webdataset_gives_the_same_images_labels_and_scores(dataset):
         assert np.array_equal(scores, decode_npy(pairs.fields(place)["scores.npy"]))
 
 
+COMMANDS = [
+    ["plain_pytorch.py", "vs2fi", "1", "8"],
+    ["lightly_simclr.py", "1", "8"],
+    ["lightning_simclr.py", "1", "8"],
+    ["webdataset_simclr.py", "1", "8", "2"],
+    ["read_webdataset.py"],
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command", [["plain_pytorch.py", "vs2fi", "1", "8"], ["lightly_simclr.py", "1", "8"], ["read_webdataset.py"]]
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_examples_run_as_programs(dataset, command):
     name, *rest = command
     call = [sys.executable, str(EXAMPLES / name), str(dataset.path), *rest]
     said = subprocess.run(call, capture_output=True, text=True, check=True).stdout
-    assert ("epoch 0: loss" in said) == ("webdataset" not in name) and said.strip()
+    assert ("epoch 0: loss" in said) == (name != "read_webdataset.py") and said.strip()
 
 
 def test_the_picture_of_pairs_shows_one_apart_one_near_and_one_between(tmp_path):

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tomllib
 import zipfile
@@ -24,7 +25,8 @@ def test_setup_finds_every_package_of_the_tree():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     folders = {path.parent.relative_to(ROOT) for top in TOPS for path in ROOT.glob(f"{top}/**/*.py")}
-    assert module.packages() == sorted("viewkit." + ".".join(folder.parts) for folder in folders)
+    inside = {"viewkit." + ".".join(folder.parts) for folder in folders - {Path("cli/api")}}
+    assert module.packages() == sorted({"viewkit", *inside})
     assert "packages" not in PROJECT["tool"]["setuptools"]  # one list, and it is computed
 
 
@@ -104,12 +106,49 @@ def test_a_wheel_holds_every_module_and_data_file(tmp_path):
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
     wanted = {
-        "viewkit/" + path.relative_to(ROOT).as_posix()
+        "viewkit/" + path.relative_to(ROOT).as_posix().removeprefix("cli/api/")
         for top in TOPS
         for ending in ("py", "c", "toml", "html", "css", "typed")
         for path in ROOT.glob(f"{top}/**/*.{ending}")
     }
     assert wanted - names == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["wheel", "editable"])
+def test_the_public_names_are_those_of_an_installed_package(tmp_path, kind):
+    build = (
+        "import sys, setuptools.build_meta as b; "
+        "made = (b.build_wheel if sys.argv[2] == 'wheel' else b.build_editable)(sys.argv[1]); print(made)"
+    )
+    copy = tmp_path / "project"
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", *TOPS):
+        place = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+        copy.mkdir(exist_ok=True)
+        place(ROOT / name, copy / name)
+    subprocess.run([sys.executable, "-c", build, str(tmp_path), kind], check=True, cwd=copy, capture_output=True)
+    site = tmp_path / "site"
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        wheel.extractall(site)
+    libraries = sysconfig.get_path("purelib")
+    shared = Path(pytest.__file__).parents[1]
+    code = (
+        f"import site, sys; sys.path[:0] = [{str(site)!r}]; sys.path += [{str(libraries)!r}, {str(shared)!r}]; "
+        f"site.addsitedir({str(site)!r}); "
+        "import viewkit, viewkit.cli.main, viewkit.shards.dataset; print(viewkit.__file__, viewkit.Dataset.__module__, "
+        "viewkit.cli.__file__, 'torch' in sys.modules)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    top = site / "viewkit" if kind == "wheel" else copy / "cli" / "api"
+    cli = site / "viewkit" / "cli" if kind == "wheel" else copy / "cli"
+    assert said.stdout.split() == [
+        str(top / "__init__.py"),
+        "viewkit.shards.dataset",
+        str(cli / "__init__.py"),
+        "False",
+    ]
 
 
 def test_no_module_imports_a_second_copy_of_the_packages():
@@ -138,7 +177,7 @@ def imports_of(path):
         if isinstance(node, ast.ImportFrom) and node.level:
             raise AssertionError(f"{path}: imports are absolute")
         if isinstance(node, ast.ImportFrom) and node.module == "viewkit":
-            found |= {alias.name for alias in node.names}
+            found |= {alias.name for alias in node.names}  # the public names are for others: TOPS knows none of them
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("viewkit."):
             module = node.module.removeprefix("viewkit.")
             found |= {f"{module}.{each.name}" if f"{module}.{each.name}" in MODULES else module for each in node.names}

@@ -10,15 +10,19 @@ import torchvision
 from lightly.loss import NTXentLoss
 from lightly.models.modules import SimCLRProjectionHead
 
-from viewkit.pipelines.pairs.load import load_pairs
-from viewkit.shards.dataset import Dataset
+import viewkit
 
 
 def train(dataset, epochs=10, batch_size=128, side_px=32):
     """The trained network."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    pairs = load_pairs(
-        Dataset(dataset), policy="strengthened", side_px=side_px, batch_size=batch_size, select="vs2fi", device=device
+    pairs = viewkit.load_pairs(
+        viewkit.Dataset(dataset),
+        policy="strengthened",
+        side_px=side_px,
+        batch_size=batch_size,
+        select="vs2fi",
+        device=device,
     )
     torch.manual_seed(0)
     backbone = torchvision.models.resnet18()

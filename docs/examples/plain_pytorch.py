@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 import torchvision
 
-from viewkit.pipelines.pairs.load import load_pairs
-from viewkit.shards.dataset import Dataset
+import viewkit
 
 PAIRS = {
     "random": {},  # two random crops, sampled anew each epoch
@@ -31,8 +30,13 @@ def info_nce(z1, z2, tau=0.1):
 def train(dataset, kind="random", epochs=10, batch_size=128, side_px=32):
     """The trained network."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    pairs = load_pairs(
-        Dataset(dataset), policy="strengthened", side_px=side_px, batch_size=batch_size, device=device, **PAIRS[kind]
+    pairs = viewkit.load_pairs(
+        viewkit.Dataset(dataset),
+        policy="strengthened",
+        side_px=side_px,
+        batch_size=batch_size,
+        device=device,
+        **PAIRS[kind],
     )
     torch.manual_seed(0)
     network = torchvision.models.resnet18(num_classes=128).to(device)

@@ -22,9 +22,15 @@ def quality_weights(q: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     softmax over each GPU's own rows. No gradient. NaN stands for a row of unknown quality: it has weight 1 and
     no part in the softmax of the others. All processes must give equally many rows.
     """
-    every = gather(q.detach().double())
+    mine = quality_weights_within(gather(q.detach().double()))[first_row(len(q)) :][: len(q)]
+    return mine.to(q.dtype)
+
+
+@torch.no_grad()
+def quality_weights_within(q: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """`quality_weights` over these rows alone, whatever other processes have."""
+    every = q.detach().double()
     known = ~every.isnan()
     log_sum = every.masked_fill(~known, -torch.inf).logsumexp(dim=0)
     weights = torch.exp(every - log_sum + known.sum().double().log())
-    mine = torch.where(known, weights, 1.0)[first_row(len(q)) :][: len(q)]
-    return mine.to(q.dtype)
+    return torch.where(known, weights, 1.0).to(q.dtype)

@@ -16,12 +16,15 @@ class ViewPlan:
 
     counts: numbers of rows or views to report, e.g. `missing_views`. sides_px: side of every view, where it is not the
     policy's. quality: q of every row's pair (GenView, eq. 12), NaN where it is unknown; None where nobody asked.
+    scores: of every row's stored pair, named by `pairs.column.score_names`, NaN where the row has none; None where no
+    stored, scored pairs are read.
     """
 
     recipes: Float32[np.ndarray, "n v p"]
     counts: Mapping[str, int] = field(default_factory=dict)
     sides_px: tuple[int, ...] | None = None
     quality: Float32[np.ndarray, " n"] | None = None
+    scores: Float32[np.ndarray, "n s"] | None = None
 
 
 RecipeSampler = Callable[[Sequence[Sample], int], ViewPlan]

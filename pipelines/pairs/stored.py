@@ -59,9 +59,13 @@ class StoredPairs:
         parts, missing = [], 0
         counted = dict.fromkeys(SELECT[self.select].counted, 0)
         quality = np.full(len(samples), np.nan, dtype=np.float32)
+        scores = None
         if scored:
-            pairs, quality[scored], lacking, counted = self._sample([samples[row] for row in scored], epoch)
+            pairs, quality[scored], found, lacking, counted = self._sample([samples[row] for row in scored], epoch)
             parts.append(pairs)
+            if found is not None:
+                scores = np.full((len(samples), found.shape[1]), np.nan, dtype=np.float32)
+                scores[scored] = found
             missing += lacking
         if unscored:
             random = self.fallback([samples[row] for row in unscored], epoch)
@@ -71,14 +75,18 @@ class StoredPairs:
         missing += replace_missing(recipes, samples)
         counts = {"missing_pairs": len(unscored), "missing_views": missing, **counted}
         if not self.quality:
-            return ViewPlan(recipes, counts)
-        return ViewPlan(recipes, {**counts, "missing_quality": int(np.isnan(quality).sum())}, quality=quality)
+            return ViewPlan(recipes, counts, scores=scores)
+        counts["missing_quality"] = int(np.isnan(quality).sum())
+        return ViewPlan(recipes, counts, quality=quality, scores=scores)
 
     def _sample(
         self, samples: Sequence[Sample], epoch: int
-    ) -> tuple[Float32[np.ndarray, "n 2 p"], Float32[np.ndarray, " n"], int, dict[str, int]]:
-        """Pairs of rows that have them, `alpha` of them with generated views, their qualities, how many views were to
-        be cropped from generated images that do not exist, and the numbers of rows that the rule counts."""
+    ) -> tuple[
+        Float32[np.ndarray, "n 2 p"], Float32[np.ndarray, " n"], Float32[np.ndarray, "n s"] | None, int, dict[str, int]
+    ]:
+        """Pairs of rows that have them, `alpha` of them with generated views, their qualities and scores (None of drawn
+        ones), how many views were to be cropped from generated images that do not exist, and the numbers of rows that
+        the rule counts."""
         recipes, scores = _round_of(samples, epoch)
         ids, seed, stage = row_ids([sample.key for sample in samples]), self.fallback.seed, self.fallback.stage
         u = sample_selection(ids, seed=seed, stage=stage, round=epoch)  # n 4
@@ -98,6 +106,7 @@ class StoredPairs:
         return (
             pairs,
             _quality_of(samples, epoch, selected, num_pairs),
+            None if scores is None else scores[np.arange(len(samples)), selected],
             self._missing(views[lacking], recipes.shape[1]),
             {name: int(rows.sum()) for name, rows in kept.counted.items()},
         )
