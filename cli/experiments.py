@@ -11,7 +11,9 @@ import typer
 
 from viewkit.cli.chain import Job, chain_of, chosen
 from viewkit.cli.console import print_json, say
-from viewkit.cli.run import checked_stages, run_shown, say_plan
+from viewkit.cli.events import RehearsedEvent, ResultEvent, StepEvent, TotalEvent, emit
+from viewkit.cli.progress import Chain
+from viewkit.cli.run import checked_stages, redo, run_shown, say_plan
 from viewkit.cli.status import table
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.experiments.experiment import (
@@ -102,7 +104,10 @@ def run_experiment(
     max_rejects: Annotated[
         float, typer.Option("--max-rejects", help="share of rejected rows above which a stage fails")
     ] = 0.01,
-    as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
+    redo_stale: Annotated[
+        bool, typer.Option("--redo", help="Delete what other settings or images left, and all that was made from it.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines (docs/events.md).")] = False,
 ) -> None:
     """Run an experiment from its images to its table: stage after stage, resumed by the same command."""
     found = with_changes(load_experiment(experiment), changes or [])
@@ -118,7 +123,7 @@ def run_experiment(
     if dry_run:
         _say_plans(found, checked, execution, as_json)
         return
-    run_jobs(checked, execution, as_json=as_json)
+    run_jobs(checked, execution, as_json=as_json, redo_stale=redo_stale)
     _say_results(found, dataset, as_json)
 
 
@@ -128,17 +133,25 @@ def run_jobs(
     *,
     as_json: bool,
     closing: bool = True,
+    redo_stale: bool = False,
 ) -> None:
-    """Run every stage of every job. closing: also print what a command prints when it is done, e.g. its table."""
+    """Run every stage of every job. closing: also print what a command prints when it is done, e.g. its table.
+    redo_stale: first delete what a stage would replace, and what was made from it."""
     from viewkit.shards.dataset import Dataset
 
+    chain = Chain([job.spec.name for job, _ in checked])
     for place, (job, stages) in enumerate(checked):
+        chain.place, begin = place, time.monotonic()
         if as_json:
-            print_json({"event": "step", "name": job.name, "place": place + 1, "of": len(checked)})
+            emit(StepEvent(name=job.name, place=place + 1, of=len(checked)))
         else:
             say(f"[{place + 1}/{len(checked)}] {job.name}")
+        worked = False
         for stage, config in stages:
-            run_shown(stage, config, Dataset(job.dataset), execution, as_json)
+            if redo_stale:
+                redo(stage, config, Dataset(job.dataset), execution, as_json=as_json)
+            worked |= run_shown(stage, config, Dataset(job.dataset), execution, as_json, chain)
+        chain.finished(time.monotonic() - begin, worked)
         if as_json or not closing:
             continue
         for line in job.spec.closing_lines(Dataset(job.dataset), job.locations):
@@ -172,7 +185,7 @@ def rehearse_experiment(experiment: Experiment, source: str, execution: Executio
     seconds = round(time.monotonic() - begin, 1)
     if as_json:
         replaced = [*notes, *rehearsal.replaced]
-        print_json({"event": "rehearsed", "steps": len(jobs), "seconds": seconds, "replaced": replaced})
+        emit(RehearsedEvent(steps=len(jobs), seconds=seconds, replaced=replaced))
         return
     for note in notes:
         say(f"note: {note}")
@@ -239,9 +252,9 @@ def _say_plans(
             seconds += float(plan.get("estimated_s", 0))
             size += int(plan.get("estimated_bytes", 0))
             waiting += "waits_for" in plan
-    total = {"estimated_s": round(seconds, 1), "estimated_bytes": size, "waiting": waiting, "cost": experiment.cost}
+    total: dict[str, Any] = {"estimated_s": round(seconds, 1), "estimated_bytes": size, "waiting": waiting, "cost": experiment.cost}
     if as_json:
-        print_json({"event": "total", **total})
+        emit(TotalEvent(**total))
         return
     say(f"in all, of what can be measured now: {seconds:.0f} s on {', '.join(execution.devices())}, {size} bytes; "
         f"{waiting} stages wait for what earlier ones write")  # fmt: skip
@@ -257,8 +270,16 @@ def _say_results(experiment: Experiment, dataset: Path, as_json: bool) -> None:
     if as_json:
         for each in comparisons:
             yours = None if each.yours is None else round(each.yours.value, 3)
-            print_json({"event": "result", "name": each.name, "metric": each.metric, "published": each.published,
-                        "yours": yours, "difference": each.difference, "doubt": each.doubt})  # fmt: skip
+            emit(
+                ResultEvent(
+                    name=each.name,
+                    metric=each.metric,
+                    published=each.published,
+                    yours=yours,
+                    difference=each.difference,
+                    doubt=each.doubt,
+                )
+            )
         return
     for line in ["", *table_lines(comparisons)] if comparisons else []:
         say(line)

@@ -54,6 +54,7 @@ class EvaluateStage(FitStage[EvaluateConfig]):
     """
 
     name: ClassVar[str] = "evaluate"
+    elsewhere: ClassVar[str] = "another --folder"
     version: ClassVar[int] = 2
     trains: ClassVar[bool] = True
     scratch: ClassVar[tuple[str, ...]] = (PARTS,)

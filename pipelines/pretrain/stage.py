@@ -37,6 +37,10 @@ class PretrainStage(FitStage[PretrainConfig]):
     """Writes config.json, encoder.safetensors with encoder.json, metrics.jsonl and checkpoint/ into ``runs/NAME``."""
 
     name: ClassVar[str] = "pretrain"
+    elsewhere: ClassVar[str] = (
+        "another --name (also for more epochs or steps: a finished run is not trained further, as its learning rate has "
+        "come to its end)"
+    )
     version: ClassVar[int] = 2
     resumes: ClassVar[bool] = True
     trains: ClassVar[bool] = True

@@ -47,7 +47,7 @@ class Training(Generic[AnyFramework]):
     probe: KnnProbe
 
     def plan(self, device: str) -> dict[str, Any]:
-        """Numbers for ``--dry-run``; a few real steps are timed."""
+        """Numbers for ``--dry-run``; a few real steps on small batches are timed, in seconds and bounded memory."""
         step_s = time_steps(self.framework, self.optimiser, self.source, self.schedule, device, selector=self.selector)
         return {
             "rows": self.source.loader.num_rows,
