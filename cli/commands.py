@@ -122,6 +122,18 @@ PIPELINE = (
         examples=("viewkit pack my_images dataset --labels folders",),
     ),
     StageCommand(
+        "label",
+        "Attach labels to images that were packed without; keys, and what was made from them, stay valid.",
+        "pack.label_config:LabelConfig",
+        (Step("pack.label_stage:LabelStage", ("from_",)),),
+        (
+            DATASET,
+            Argument("from_", "folder with a folder for every class, or CSV file of lines IMAGE,CLASS", option=True),
+        ),
+        following="evaluate {dataset}/runs/NAME TEST",
+        examples=("viewkit label dataset --from labels.csv", "viewkit label dataset --from sorted_images"),
+    ),
+    StageCommand(
         "estimator",
         "Train the estimator: MoCo v3 with one linear exit per block.",
         "estimator.config:EstimatorConfig",

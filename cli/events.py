@@ -137,7 +137,9 @@ class ResultEvent(Event):
     published: Annotated[float, "the paper's"]
     yours: Annotated[float | None, "null: not measured"]
     difference: Annotated[float | None, "yours less published"]
-    doubt: Annotated[float | None, "two standard errors of yours, from the number of test images alone; null: not measured"]
+    doubt: Annotated[
+        float | None, "two standard errors of yours, from the number of test images alone; null: not measured"
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

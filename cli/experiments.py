@@ -252,7 +252,12 @@ def _say_plans(
             seconds += float(plan.get("estimated_s", 0))
             size += int(plan.get("estimated_bytes", 0))
             waiting += "waits_for" in plan
-    total: dict[str, Any] = {"estimated_s": round(seconds, 1), "estimated_bytes": size, "waiting": waiting, "cost": experiment.cost}
+    total: dict[str, Any] = {
+        "estimated_s": round(seconds, 1),
+        "estimated_bytes": size,
+        "waiting": waiting,
+        "cost": experiment.cost,
+    }
     if as_json:
         emit(TotalEvent(**total))
         return

@@ -19,7 +19,7 @@ FLAGS = (
     flag("dry_run", "Say what would be done and how long it might take; write nothing."),
     flag(
         "redo",
-        "Delete what this command would replace (not what is the same), and all that was made from it; say what that is.",
+        "Delete what this command would replace and all that was made from it, nothing that stays the same; say what.",
     ),
     flag("json", "Print events as JSON lines (docs/events.md) instead of a progress display."),
 )

@@ -1,6 +1,7 @@
 """A line of small bars: how a number went, as wide as a word."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-~=+*#"
@@ -16,7 +17,7 @@ def sparkline(values: Sequence[float], width: int = WIDTH, bars: str = BARS) -> 
     finite = [value for value in values if abs(value) < float("inf")]
     if len(finite) > width:
         edges = [round(place * len(finite) / width) for place in range(width + 1)]
-        finite = [sum(finite[a:b]) / (b - a) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        finite = [sum(finite[a:b]) / (b - a) for a, b in pairwise(edges)]
     if not finite:
         return ""
     low, high = min(finite), max(finite)

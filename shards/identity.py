@@ -132,7 +132,9 @@ def _in_words(name: tuple[str, ...], there: Any, now: Any) -> str:
     if name == ("inputs", "listing"):
         return "its source has other files now (some are new, gone or of another size)"
     if name[0] == "inputs" and "absent" in (there, now):
-        return f"'{name[1]}' {'was not used there and is now' if there == 'absent' else 'was used there and is not now'}"
+        return (
+            f"'{name[1]}' {'was not used there and is now' if there == 'absent' else 'was used there and is not now'}"
+        )
     if name[0] == "inputs":
         return f"it was made from another '{name[1]}' than there is now"
     return f"{'.'.join(name)} is {_shown(there)} there and {_shown(now)} now"

@@ -103,6 +103,10 @@ class Stage(ABC, Generic[Config]):
         holds that."""
         return config
 
+    def notes(self, config: Config, dataset: Dataset, device: str) -> list[str]:
+        """Lines for whoever starts the stage, e.g. what `for_images` decided and why. config: as it was given."""
+        return []
+
     def settings(self, config: Config) -> dict[str, Any]:
         """The config as the identity holds it."""
         return identity_values(config)

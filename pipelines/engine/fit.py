@@ -1,16 +1,24 @@
 """Runs a fit stage: once, or not at all when its artifact is complete."""
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from viewkit.pipelines.engine.contract import FitStage, Progress, Silent
-from viewkit.pipelines.engine.execution import Devices, is_part
-from viewkit.pipelines.engine.folder import claim, identity_of, refuse_another, remove_parts, run_of, tell_of_other_software
+from viewkit.pipelines.engine.execution import Devices, cores, is_part
+from viewkit.pipelines.engine.folder import (
+    claim,
+    identity_of,
+    refuse_another,
+    remove_parts,
+    run_of,
+    tell_of_other_software,
+)
 from viewkit.pipelines.engine.summary import Summary
-from viewkit.pipelines.engine.threads import one_thread
+from viewkit.pipelines.engine.threads import one_thread, thread_advice
 from viewkit.shards.artifact import IDENTITY, RECEIPT, Artifact, finish_artifact
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import RefusedError, ViewkitError
@@ -25,18 +33,27 @@ def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devi
     from viewkit.pipelines.distributed import is_main, world  # imports torch, which packing does without
 
     with world(execution.devices()[0], stage.name, allowed=stage.distributed) as device:
+        said = [*stage.notes(config, dataset, device), *_advice(stage, device)] if is_main() else []
         config = stage.for_images(stage.on_device(config, device), dataset, device)
         if is_main():
-            return _run_main(stage, config, dataset, device, progress, waits=is_part(execution))
+            return _run_main(stage, config, dataset, device, progress, said, waits=is_part(execution))
         if _broadcast(None):
             stage.fit(config, run_of(stage, config, dataset, device, Silent()))
         return Summary(stage.name, dataset.path / stage.writes, written=0)
 
 
 def _run_main(
-    stage: FitStage[Any], config: Any, dataset: Dataset, device: str, progress: Progress, waits: bool
+    stage: FitStage[Any],
+    config: Any,
+    dataset: Dataset,
+    device: str,
+    progress: Progress,
+    said: Sequence[str],
+    *,
+    waits: bool,
 ) -> Summary:
-    """waits: for a process that writes the same artifact, as the other tasks of an array may; else that is refused."""
+    """said: lines for whoever watches, where there is something to do. waits: for a process that writes the same
+    artifact, as the other tasks of an array may; else that is refused."""
     folder = dataset.path / stage.writes
     with ExitStack() as held:
         try:
@@ -56,6 +73,8 @@ def _run_main(
             if claimed and stage.resumes:
                 tell_of_other_software(folder / IDENTITY, notes, progress)
             remove_parts(folder, [""])
+            for line in said:
+                progress.message(f"{stage.name}: {line}")
             try:
                 with explained(folder), nullcontext() if stage.trains else one_thread():
                     numbers = stage.fit(config, run_of(stage, config, dataset, device, progress))
@@ -106,6 +125,16 @@ def _threads_of(stage: FitStage[Any], device: str) -> dict[str, str]:
     return {"threads": str(torch.get_num_threads())}
 
 
+def _advice(stage: FitStage[Any], device: str) -> list[str]:
+    """About the threads of a training on a CPU."""
+    if not stage.trains or device != "cpu":
+        return []
+    import torch
+
+    advice = thread_advice(torch.get_num_threads(), cores(), os.getloadavg()[0])
+    return [] if advice is None else [advice]
+
+
 def _broadcast(fits: bool | None) -> bool:
     """Whether there is something to fit: what the main process found, on all of them."""
     from viewkit.pipelines.distributed import broadcast_from_main
@@ -143,11 +172,17 @@ def _refuse_strangers(stage: FitStage[Any], folder: Path) -> None:
 
 def plan_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices) -> dict[str, Any]:
     """Whether the artifact is there, else what the stage says it would do; writes nothing."""
-    device = execution.devices()[0]
+    device, given = execution.devices()[0], config
     config = stage.for_images(stage.on_device(config, device), dataset, device)
     identity = _identity(stage, config, dataset)
     folder = dataset.path / stage.writes
-    plan = {"stage": stage.name, "reads": sorted(identity.inputs), "device": device}
+    notes = [*stage.notes(given, dataset, device), *_advice(stage, device)]
+    plan = {
+        "stage": stage.name,
+        **({"notes": notes} if notes else {}),
+        "reads": sorted(identity.inputs),
+        "device": device,
+    }
     artifact = Artifact(folder, stage.writes)
     if (folder / IDENTITY).exists() and artifact.is_complete and not stage.replaces:
         refuse_another(stage, dataset, folder / IDENTITY, identity)

@@ -11,7 +11,14 @@ from typing import Any
 
 from viewkit.pipelines.engine.contract import MapStage, Progress, Silent
 from viewkit.pipelines.engine.execution import Execution
-from viewkit.pipelines.engine.folder import claim, identity_of, refuse_another, remove_parts, run_of, tell_of_other_software
+from viewkit.pipelines.engine.folder import (
+    claim,
+    identity_of,
+    refuse_another,
+    remove_parts,
+    run_of,
+    tell_of_other_software,
+)
 from viewkit.pipelines.engine.shard import ShardWork
 from viewkit.pipelines.engine.summary import Summary
 from viewkit.pipelines.engine.threads import one_thread

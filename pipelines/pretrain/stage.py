@@ -19,7 +19,7 @@ from viewkit.pipelines.pretrain.pairs import check_sides, create_selector, creat
 from viewkit.pipelines.pretrain.quality import RATER, rater_inputs
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.loop import METRICS, train
-from viewkit.pipelines.training.monitoring import read_metrics
+from viewkit.pipelines.training.metrics import read_metrics
 from viewkit.pipelines.training.multi_view import MULTI_VIEW
 from viewkit.pipelines.training.prepare import Optimisation, Training, prepare_training
 from viewkit.pipelines.views.policies import load_policy
@@ -38,7 +38,7 @@ class PretrainStage(FitStage[PretrainConfig]):
 
     name: ClassVar[str] = "pretrain"
     elsewhere: ClassVar[str] = (
-        "another --name (also for more epochs or steps: a finished run is not trained further, as its learning rate has "
+        "another --name (also for more epochs or steps: a finished run is not trained further, its learning rate has "
         "come to its end)"
     )
     version: ClassVar[int] = 2

@@ -32,7 +32,7 @@ CHECKPOINT_S = 30.0
 """Least time between two checkpoints."""
 SHOWN = ("loss", "lr", "knn_top1")
 """Numbers of a line of metrics that whoever watches sees."""
-TIMED_ROWS = {"cpu": (16, 32), "cuda": (32, 128)}
+TIMED_ROWS = {"cpu": (8, 32), "cuda": (32, 128)}
 """Rows of the two small batches that a plan times: what they need of memory is bounded, whatever the batch is."""
 TIMED_S = 4.0
 """Seconds after which a plan times no further step."""
