@@ -121,7 +121,7 @@ def run_experiment(
     _refuse_unlabelled(jobs, test_path if test_source is None else None)
     checked = [(job, checked_stages(job.spec, job.config, dict(job.locations))) for job in jobs]
     if dry_run:
-        _say_plans(found, checked, execution, as_json)
+        _say_plans(found, checked, execution, as_json, redo_stale=redo_stale)
         return
     run_jobs(checked, execution, as_json=as_json, redo_stale=redo_stale)
     _say_results(found, dataset, as_json)
@@ -240,6 +240,8 @@ def _say_plans(
     checked: Sequence[tuple[Job, Sequence[tuple[Any, Any]]]],
     execution: Execution,
     as_json: bool,
+    *,
+    redo_stale: bool,
 ) -> None:
     from viewkit.shards.dataset import Dataset
 
@@ -248,6 +250,9 @@ def _say_plans(
         if not as_json:
             say(f"[{job.name}]")
         for stage, config in stages:
+            if redo_stale and redo(stage, config, Dataset(job.dataset), execution, as_json=as_json, dry_run=True):
+                waiting += 1
+                continue
             plan = say_plan(stage, config, Dataset(job.dataset), execution, as_json, waits=True)
             seconds += float(plan.get("estimated_s", 0))
             size += int(plan.get("estimated_bytes", 0))

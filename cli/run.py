@@ -38,12 +38,13 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
             other = next(each for each in PIPELINE if each.name == name)
             places = {argument.name: argument.default for argument in other.arguments}
             work += checked_stages(other, other.config_class()(), places) if flags[switch] else []
+        gone: list[str] = []
         for place, (stage, own) in enumerate(work):
             if flags["redo"]:
-                redo(stage, own, dataset, execution, as_json=flags["json"], dry_run=flags["dry_run"])
-            if flags["dry_run"]:
+                gone += redo(stage, own, dataset, execution, as_json=flags["json"], dry_run=flags["dry_run"])
+            if flags["dry_run"] and stage.writes not in gone:  # else its plan would be that of what is still there
                 say_plan(stage, own, dataset, execution, flags["json"], waits=place > 0)
-            else:
+            elif not flags["dry_run"]:
                 run_shown(stage, own, dataset, execution, flags["json"])
         if flags["dry_run"]:
             return
@@ -99,18 +100,19 @@ def run_shown(
 
 def redo(
     stage: Any, config: Any, dataset: "Dataset", execution: Devices, *, as_json: bool, dry_run: bool = False
-) -> None:
-    """Delete what `stage` would replace and what was made from it, and say so; dry_run: only say so."""
+) -> list[str]:
+    """Delete what `stage` would replace and what was made from it, and say so; dry_run: only say so. Returns names."""
     from viewkit.pipelines.engine.redo import replaced_by
     from viewkit.shards.removal import remove
 
     names = replaced_by(stage, config, dataset, execution)
     if not dry_run:
         remove(dataset, names, files_of_stage)
-    if as_json:
+    if names and as_json:
         emit(RemovedEvent(names=names, dry_run=dry_run))
     elif names:
         say(f"{stage.name}: --redo {'would delete' if dry_run else 'deleted'} {', '.join(names)}")
+    return names
 
 
 def files_of_stage(name: str) -> list[str]:

@@ -84,11 +84,11 @@ class Dataset:
             if not self.is_column(source) and not self.is_artifact(source):
                 continue
             if self._part(source).digest != wanted:
-                command = command_for(name, identity.stage)
+                command, also = command_for(name, identity.stage), self.made_from(name)
                 raise DataError(
                     f"{self.path / name}: it was made from another '{source}' than the one that is there now; "
-                    f"delete {self.path / name}{and_more(self.made_from(name))} and rerun '{command}' (its --redo "
-                    f"deletes them), or bring the old '{source}' back"
+                    f"delete {self.path / name}{and_more(also)} and rerun '{command}' (its --redo deletes "
+                    f"{'them' if also else 'it'}), or bring the old '{source}' back"
                 )
             self.check_inputs(source)
 

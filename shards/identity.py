@@ -137,6 +137,8 @@ def _in_words(name: tuple[str, ...], there: Any, now: Any) -> str:
         )
     if name[0] == "inputs":
         return f"it was made from another '{name[1]}' than there is now"
+    if name[0] == "plan":
+        return f"it has {there} {name[1]} and would have {now} now"
     return f"{'.'.join(name)} is {_shown(there)} there and {_shown(now)} now"
 
 

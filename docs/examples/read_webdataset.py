@@ -27,5 +27,6 @@ def read_scores(dataset):
 if __name__ == "__main__":
     for key, image, label in read_images(sys.argv[1]):
         print(key, image.size, label)
-    for key, recipes, scores in read_scores(sys.argv[1]):
-        print(key, recipes.shape, scores.shape)
+    if Path(sys.argv[1], "pairs").is_dir():  # `viewkit score` writes them
+        for key, recipes, scores in read_scores(sys.argv[1]):
+            print(key, recipes.shape, scores.shape)

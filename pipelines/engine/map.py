@@ -89,6 +89,7 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
             remove_parts(folder, ["column.json"])
             if execution.part_of()[1] == 1:
                 drop_empty_claim(folder)
+                make_folder(folder)
             claim(stage, dataset, folder / "column.json", ready.identity)
         column = Column(folder)
         done, left = ready.divide(column.complete_shards())
