@@ -96,8 +96,8 @@ def fidelity_table(artifacts: Mapping[str, Artifact]) -> Findings | None:
         return None
     judges = sorted(name + ("" if independent else " (it made them, too)") for name, independent in judged)
     note = (
-        f"Judged by {', '.join(judges)}. Mean cosine of a view's and its image's embedding; chance: of a view and another "
-        "image. Share of images in ()."
+        f"Judged by {', '.join(judges)}. Mean cosine of a view's and its image's embedding; chance: of a view and "
+        "another image. Share of images in ()."
     )
     columns = ("views", "images", "cosine", "chance", *(f"level {level}" for level in levels))
     return Findings((FoundTable("How near the views are to their images", note, columns, tuple(rows)),), ())

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from PIL import Image
 from small_datasets import contents
 from toy_stages import LengthsConfig, LengthsStage, NumbersConfig, NumbersStage, TotalConfig, TotalStage
 
@@ -80,11 +81,13 @@ def test_tasks_of_an_array_do_not_redo(dataset):
 def test_the_command_says_what_it_deletes(capsys, tmp_path):
     from viewkit.cli.main import run
 
+    for number in range(6):
+        Image.new("RGB", (20, 20), (number, 0, 0)).save(tmp_path / f"{number}.png")
     data = str(tmp_path / "data")
-    pack = ["pack", "demo:test", data, "--workers", "1"]
+    pack = ["pack", str(tmp_path), data, "--workers", "1"]
     assert run(pack) == 0
     capsys.readouterr()
-    other = [*pack, "--rows-per-shard", "500", "--redo"]
+    other = [*pack, "--rows-per-shard", "4", "--redo"]
     assert run([*other, "--dry-run"]) == 0
     assert "pack: --redo would delete images" in capsys.readouterr().out
     assert Dataset(data).column("images").num_shards == 1
