@@ -116,10 +116,13 @@ PIPELINE = (
         "Pack images into a dataset: a folder, WebDataset tars, or demo:train and demo:test.",
         "pack.config:PackConfig",
         (Step("pack.stage:PackStage", ("source",)),),
-        (Argument("source", "folder, tar, folder of tars, or demo:train / demo:test"), DATASET),
+        (Argument("source", "folder, tar, folder of tars, demo:train, demo:test, or mosaic:SOURCE"), DATASET),
         maps_rows=True,
         following="estimator {dataset}",
-        examples=("viewkit pack my_images dataset --labels folders",),
+        examples=(
+            "viewkit pack my_images dataset --labels folders",
+            "viewkit pack mosaic:demo:train mosaics --grid 2x2 --mosaics 1920",
+        ),
     ),
     StageCommand(
         "label",
@@ -357,3 +360,23 @@ PIPELINE = (
     ),
 )
 """The stages in the order of a full run."""
+
+COMPARE = StageCommand(
+    "compare",
+    "Does it help? Train arms with paired seeds, evaluate and compare them: statistics, costs, verdicts.",
+    "compare.config:CompareConfig",
+    (Step("compare.stage:CompareStage"),),
+    (
+        DATASET,
+        Argument("test", "labelled dataset to test on"),
+        Argument("name", "name of the comparison, a folder below DATASET/compare", option=True, default="default"),
+        Argument(
+            "experiment", "name or TOML file of an experiment, whose runs are the arms, with its options", option=True
+        ),
+    ),
+    examples=(
+        "viewkit compare dataset test_dataset --arms random,stored,vs2fi --seeds 6 --set pretrain.steps=600",
+        "viewkit compare dataset test_dataset --experiment my.toml --lengths 150,600",
+    ),
+)
+"""The command that runs other stages' commands before its own stage (`cli.compare`)."""

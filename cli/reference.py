@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from viewkit.cli.commands import PIPELINE, StageCommand
+from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
 from viewkit.cli.events import EVENTS, schema, schema_of
 from viewkit.cli.experiments import in_order
 from viewkit.cli.main import app
@@ -101,7 +101,7 @@ def columns_page() -> str:
     """What every stage writes, field by field."""
     lines = [NOTE, "", "# Columns and artifacts", ""]
     lines += ["What the stages write, below the dataset's folder. `docs/pipeline.md` says how it lies on disk.", ""]
-    for spec in PIPELINE:
+    for spec in (*PIPELINE, COMPARE):
         for stage in _stages(spec):
             kind = "column" if issubclass(stage, MapStage) else "artifact"
             lines += [f"## {stage.shown_as} ({kind}, by `viewkit {spec.name}`, version {stage.version})", ""]
@@ -191,13 +191,14 @@ def events_page() -> str:
 
 
 _EVENTS = """\
-Every stage's command, and `viewkit run`, take `--json`: each line of standard output is then one JSON object with the field
-`event`. [events.schema.json](events.schema.json) is their JSON Schema; a test holds the events of real commands against it.
-A command's events are `start` and `progress` of each of its stages, `message` now and then, `done` for each stage, and
-`next` at its end. Errors are no events: they are the one line on standard error, and the exit code.
+Every stage's command, `viewkit run` and `viewkit compare` take `--json`: each line of standard output is then one JSON
+object with the field `event`. [events.schema.json](events.schema.json) is their JSON Schema; a test holds the events of
+real commands against it. A command's events are `start` and `progress` of each of its stages, `message` now and then,
+`done` for each stage, and `next` at its end. Errors are no events: they are the one line on standard error, and the
+exit code.
 
-`viewkit status DATASET --json` prints one object of all that there is, with `--watch` one every `--every` seconds; `verify`
-prints one object a finding."""
+`viewkit status DATASET --json` prints one object of all that there is, with `--watch` one every `--every` seconds;
+`verify` prints one object a finding."""
 
 
 def events_schema() -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from viewkit.cli.commands import PIPELINE, StageCommand
+from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
 from viewkit.cli.console import say
 from viewkit.cli.events import NextEvent, PlanEvent, RemovedEvent, emit
 from viewkit.cli.options import command, flag
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 FLAGS = (
     flag("dry_run", "Say what would be done and how long it might take; write nothing."),
-    flag(
-        "redo",
-        "Delete what this command would replace and all that was made from it, nothing that stays the same; say what.",
-    ),
     flag("json", "Print events as JSON lines (docs/events.md) instead of a progress display."),
+)
+REDO = flag(
+    "redo",
+    "Delete what this command would replace and all that was made from it, nothing that stays the same; say what.",
 )
 
 
@@ -61,7 +61,7 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
     options = Execution if spec.maps_rows else Devices
     configs, presets = [spec.config_class(), options], spec.preset_options()
     switches = [flag(switch, f"Then run 'viewkit {other}' too, as it is by default.") for switch, other in spec.also]
-    return command(spec.name, spec.help, spec.arguments, configs, [*switches, *FLAGS], names, body, presets)
+    return command(spec.name, spec.help, spec.arguments, configs, [*switches, REDO, *FLAGS], names, body, presets)
 
 
 def checked_stages(spec: StageCommand, config: Any, locations: dict[str, Any]) -> list[tuple[Any, Any]]:
@@ -117,7 +117,7 @@ def redo(
 
 def files_of_stage(name: str) -> list[str]:
     """Names of the files that a stage writes into its artifact; nothing for a stage that no command runs."""
-    for spec in PIPELINE:
+    for spec in (*PIPELINE, COMPARE):
         for step in spec.steps:
             stage: Any = step.stage_class()
             if stage.name == name and hasattr(stage, "own_files"):
