@@ -60,7 +60,8 @@ class Counted:
         self.chain = chain or Chain()
         self.stage, self.unit, self.total, self.done = "", "", 0, 0
         self.made = self.begin = time.monotonic()
-        self.first, self.rejects = 0, None
+        self.first = 0
+        self.rejects: int | None = None
         self.numbers: dict[str, float | int | str] = {}
         self.curves: dict[str, list[float]] = {}
         self._memory, self._memory_at = 0, float("-inf")
@@ -69,7 +70,7 @@ class Counted:
         self.stage, self.unit, self.total, self.done, self.first = stage, unit, total, done, done
         self.begin = time.monotonic()
         self.numbers, self.curves = {}, {}
-        self.rejects: int | None = None
+        self.rejects = None
 
     def advance(self, count: int, **numbers: float | int | str) -> None:
         self.done += count

@@ -103,7 +103,7 @@ class Stage(ABC, Generic[Config]):
         holds that."""
         return config
 
-    def notes(self, config: Config, dataset: Dataset, device: str) -> list[str]:
+    def advice(self, config: Config, dataset: Dataset, device: str) -> list[str]:
         """Lines for whoever starts the stage, e.g. what `for_images` decided and why. config: as it was given."""
         return []
 

@@ -33,7 +33,7 @@ def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devi
     from viewkit.pipelines.distributed import is_main, world  # imports torch, which packing does without
 
     with world(execution.devices()[0], stage.name, allowed=stage.distributed) as device:
-        said = [*stage.notes(config, dataset, device), *_advice(stage, device)] if is_main() else []
+        said = [*stage.advice(config, dataset, device), *_advice(stage, device)] if is_main() else []
         config = stage.for_images(stage.on_device(config, device), dataset, device)
         if is_main():
             return _run_main(stage, config, dataset, device, progress, said, waits=is_part(execution))
@@ -176,7 +176,7 @@ def plan_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Dev
     config = stage.for_images(stage.on_device(config, device), dataset, device)
     identity = _identity(stage, config, dataset)
     folder = dataset.path / stage.writes
-    notes = [*stage.notes(given, dataset, device), *_advice(stage, device)]
+    notes = [*stage.advice(given, dataset, device), *_advice(stage, device)]
     plan = {
         "stage": stage.name,
         **({"notes": notes} if notes else {}),

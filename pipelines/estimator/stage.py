@@ -111,7 +111,7 @@ class EstimatorStage(FitStage[EstimatorConfig]):
             return replace(config, preset=next(iter(PRESETS)))  # `inputs` says what is missing
         return replace(config, preset=choose_preset(config, situation_of(dataset, device))[0])
 
-    def notes(self, config: EstimatorConfig, dataset: Dataset, device: str) -> list[str]:
+    def advice(self, config: EstimatorConfig, dataset: Dataset, device: str) -> list[str]:
         if config.preset != "auto" or self.other is not None or dataset.is_artifact(self.writes):
             return []
         return [choose_preset(config, situation_of(dataset, device))[1]] if dataset.is_column("images") else []
