@@ -7,15 +7,12 @@ whole, rejects, memory, and of a training how loss and kNN accuracy went.
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from viewkit.cli.console import printable
 from viewkit.cli.events import DoneEvent, MessageEvent, ProgressEvent, StartEvent, emit
 from viewkit.cli.machine import gpu_bytes, memory_bytes, size_text
 from viewkit.cli.sparkline import bars_for, sparkline
-
-if TYPE_CHECKING:
-    from viewkit.cli.live import LiveProgress
 
 PLAIN_EVERY_S = 5.0
 JSON_EVERY_S = 0.5
@@ -206,17 +203,6 @@ class PlainProgress(Counted):
     def finish(self, **summary: Any) -> None:
         bars = bars_for(sys.stderr.encoding)
         self.message("; ".join([finish_line(summary, time.monotonic() - self.made), *self.sparklines(bars)]))
-
-
-def make_progress(as_json: bool, chain: Chain | None = None) -> "JsonProgress | PlainProgress | LiveProgress":
-    """JSON events when asked for, a live display on a terminal, plain lines otherwise."""
-    if as_json:
-        return JsonProgress(chain)
-    if sys.stderr is not None and sys.stderr.isatty():
-        from viewkit.cli.live import LiveProgress
-
-        return LiveProgress(chain)
-    return PlainProgress(chain)
 
 
 def number(value: float | int | str) -> str:

@@ -1,5 +1,6 @@
 """Runs the stages of one command."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,11 +9,12 @@ from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
 from viewkit.cli.console import say
 from viewkit.cli.events import NextEvent, PlanEvent, RemovedEvent, emit
 from viewkit.cli.options import command, flag
-from viewkit.cli.progress import Chain, make_progress
+from viewkit.cli.progress import Chain, JsonProgress, PlainProgress
 from viewkit.pipelines.engine.execution import Devices, Execution
 from viewkit.shards.errors import ConfigError, MissingError
 
 if TYPE_CHECKING:
+    from viewkit.cli.live import LiveProgress
     from viewkit.shards.dataset import Dataset
 
 FLAGS = (
@@ -83,6 +85,17 @@ def _dataset_path(spec: StageCommand, locations: dict[str, Any]) -> str:
     if run.parent.name != "runs":
         raise ConfigError(f"viewkit {spec.name}: RUN is {run}; it must be the folder of a run, DATASET/runs/NAME")
     return str(run.parent.parent)
+
+
+def make_progress(as_json: bool, chain: Chain | None = None) -> "JsonProgress | PlainProgress | LiveProgress":
+    """JSON events when asked for, a live display on a terminal, plain lines otherwise."""
+    if as_json:
+        return JsonProgress(chain)
+    if sys.stderr is not None and sys.stderr.isatty():
+        from viewkit.cli.live import LiveProgress
+
+        return LiveProgress(chain)
+    return PlainProgress(chain)
 
 
 def run_shown(
