@@ -137,9 +137,9 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         return {**super().inputs(config, dataset), "policy": policy, **trunk}
 
     def fit(self, config: EstimatorConfig, run: Run) -> Mapping[str, Any]:
-        settings = resolve(config)
         if self.other is not None:
             return take(self.other, run)
+        settings = resolve(config)
         if settings.trunk is not None:
             return self.fit_heads(config, settings, run)
         training = prepare(settings, run)
