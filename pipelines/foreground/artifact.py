@@ -28,8 +28,8 @@ class Statistics(NamedTuple):
 
 
 NEITHER = (
-    "where neither column of that sheet shows the objects bright, this encoder does not tell them: train it longer, name "
-    "another --encoder, or take --strategy constant or random, which ask for no foreground"
+    "where neither column of that sheet shows the objects bright, this encoder does not tell them: train it longer, "
+    "name another --encoder, or take --strategy constant or random, which ask for no foreground"
 )
 
 
