@@ -127,6 +127,10 @@ def run_experiment(
         return
     run_jobs(checked, execution, as_json=as_json, redo_stale=redo_stale)
     _say_results(found, dataset, as_json)
+    if found.next and not as_json:
+        say("Go on with:")
+        for text in found.next:
+            say(f"  {text.format(dataset=dataset)}")
 
 
 def stages_of(job: Job) -> list[tuple[Any, Any]]:
@@ -155,7 +159,7 @@ def run_jobs(
         if as_json:
             emit(StepEvent(name=job.name, place=place + 1, of=len(checked)))
         else:
-            say(f"[{place + 1}/{len(checked)}] {job.name}")
+            say(f"[{place + 1}/{len(checked)}] {job.name}" + (f": {job.says}" if job.says else ""))
         if job.spec.name == COMPARE.name:
             compare(job, Devices(device=execution.device), as_json=as_json, closing=closing)
             continue
