@@ -73,7 +73,7 @@ def _run_main(
             if claimed and stage.resumes:
                 tell_of_other_software(folder / IDENTITY, notes, progress)
             remove_parts(folder, [""])
-            for line in said:
+            for line in () if claimed else said:  # work that was begun keeps its threads
                 progress.message(f"{stage.name}: {line}")
             try:
                 with explained(folder), nullcontext() if stage.trains else one_thread():
