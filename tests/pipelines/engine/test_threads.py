@@ -108,9 +108,15 @@ class Spoken(Silent):
         self.lines.append(text)
 
 
-def test_a_training_that_goes_on_with_other_threads_says_so(tmp_path, two_threads):
+def test_a_training_that_goes_on_with_other_threads_says_so(tmp_path, two_threads, monkeypatch):
     dataset, spoken = numbers_dataset(tmp_path), Spoken()
+    monkeypatch.setattr("os.getloadavg", lambda: (9.0, 9.0, 9.0))
     run_stage(Trains(), TotalConfig(), dataset, CPU, spoken)
+    advice = spoken.lines.pop()
+    assert "total: other jobs keep these" in advice and "OMP_NUM_THREADS=1 is usually faster then" in advice
+    (tmp_path / "total" / "receipt.json").unlink()
+    run_stage(Trains(), TotalConfig(), dataset, CPU, spoken)
+    assert spoken.lines == []  # what was begun keeps its threads
     (tmp_path / "total" / "receipt.json").unlink()
     torch.set_num_threads(1)
     run_stage(Trains(), TotalConfig(), dataset, CPU, spoken)
