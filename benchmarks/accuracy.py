@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from viewkit.cli.console import PlainProgress
+from viewkit.cli.progress import PlainProgress
 from viewkit.pipelines.engine.config import make_config
 from viewkit.pipelines.engine.execution import Devices, Execution
 from viewkit.pipelines.engine.run import plan_stage, run_stage

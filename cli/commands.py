@@ -68,7 +68,7 @@ class StageCommand:
     examples: command lines to paste. maps_rows: whether it writes a column, on several workers. closing: what
     gives the lines to print when all is done. page: file to open then, below the dataset. presets: function that gives
     the options of a preset by its name. also: switches, each with the command that it runs afterwards with that one's
-    defaults.
+    defaults. following: the command that usually comes next, with the locations in braces.
     """
 
     name: str
@@ -82,9 +82,14 @@ class StageCommand:
     page: str | None = None
     presets: str | None = None
     also: tuple[tuple[str, str], ...] = ()
+    following: str | None = None
 
     def preset_options(self) -> "Callable[[str], dict[str, Any]] | None":
         return None if self.presets is None else _load(self.presets)
+
+    def next_command(self, locations: Mapping[str, Any]) -> str | None:
+        """The command line that usually comes next."""
+        return None if self.following is None else f"viewkit {self.following.format(**locations)}"
 
     def closing_lines(self, dataset: "Dataset", locations: Mapping[str, Any]) -> list[str]:
         """What there is to say of the finished work; what cannot be said is a line, too, as the work is done."""
@@ -113,10 +118,23 @@ PIPELINE = (
         (Step("pack.stage:PackStage", ("source",)),),
         (Argument("source", "folder, tar, folder of tars, demo:train, demo:test, or mosaic:SOURCE"), DATASET),
         maps_rows=True,
+        following="estimator {dataset}",
         examples=(
             "viewkit pack my_images dataset --labels folders",
             "viewkit pack mosaic:demo:train mosaics --grid 2x2 --mosaics 1920",
         ),
+    ),
+    StageCommand(
+        "label",
+        "Attach labels to images that were packed without; keys, and what was made from them, stay valid.",
+        "pack.label_config:LabelConfig",
+        (Step("pack.label_stage:LabelStage", ("from_",)),),
+        (
+            DATASET,
+            Argument("from_", "folder with a folder for every class, or CSV file of lines IMAGE,CLASS", option=True),
+        ),
+        following="evaluate {dataset}/runs/NAME TEST",
+        examples=("viewkit label dataset --from labels.csv", "viewkit label dataset --from sorted_images"),
     ),
     StageCommand(
         "estimator",
@@ -133,6 +151,7 @@ PIPELINE = (
                 option=True,
             ),
         ),
+        following="generate {dataset}",
         examples=("viewkit estimator dataset --preset pico-32 --epochs 100",),
     ),
     StageCommand(
@@ -152,6 +171,7 @@ PIPELINE = (
             ),
             RATED_PAIRS,
         ),
+        following="generate {dataset}",
         examples=("viewkit foreground dataset", "viewkit foreground dataset --of views --sign +"),
     ),
     StageCommand(
@@ -176,6 +196,7 @@ PIPELINE = (
             Argument("compile", "compile the generator's networks", bool, option=True),
         ),
         maps_rows=True,
+        following="histograms {dataset}",
         examples=(
             "viewkit generate dataset --sign +",
             "viewkit generate dataset --generator unclip --weights stable-unclip --device cuda",
@@ -193,6 +214,7 @@ PIPELINE = (
             Argument("column", "column of generated views", option=True, default="genview"),
         ),
         closing=Closing("generate.fidelity_stage:summary_lines"),
+        following="report {dataset}",
         examples=("viewkit fidelity dataset --sample 2000",),
     ),
     StageCommand(
@@ -200,6 +222,7 @@ PIPELINE = (
         "Fit the histograms that turn similarities into indicators.",
         "histograms.config:HistogramsConfig",
         (Step("histograms.stage:HistogramsStage"),),
+        following="score {dataset}",
         examples=("viewkit histograms dataset",),
     ),
     StageCommand(
@@ -211,6 +234,7 @@ PIPELINE = (
         maps_rows=True,
         also=(("quality", "quality"),),
         closing=Closing("pairs.filter:summary_lines", ("column",)),
+        following="pretrain {dataset} --name vs2fi --select vs2fi",
         examples=("viewkit score dataset --rounds 8 --workers 4",),
     ),
     StageCommand(
@@ -220,6 +244,7 @@ PIPELINE = (
         (Step("draw.stage:DrawStage", ("column", "genview")),),
         (DATASET, PAIRS_COLUMN, GENVIEW_COLUMN),
         maps_rows=True,
+        following="quality {dataset}",
         examples=("viewkit draw dataset --rounds 100 --policy genview_resnet",),
     ),
     StageCommand(
@@ -238,6 +263,7 @@ PIPELINE = (
             ENCODER_WEIGHTS,
         ),
         maps_rows=True,
+        following="pretrain {dataset} --name quality --weights quality",
         examples=("viewkit quality dataset --sign +",),
     ),
     StageCommand(
@@ -247,6 +273,7 @@ PIPELINE = (
         (Step("score.rescore:RescoreStage", ("column",)),),
         (DATASET, Argument("column", "column to write", option=True, default="pairs_rescored")),
         maps_rows=True,
+        following="audit {dataset} --column {column}",
         examples=("viewkit rescore dataset --gamma 0.9 --column pairs_strict",),
     ),
     StageCommand(
@@ -261,6 +288,7 @@ PIPELINE = (
             ENCODER_FOLDER,
             ENCODER_WEIGHTS,
         ),
+        following="report {dataset}",
         examples=("viewkit audit dataset --images 2000",),
     ),
     StageCommand(
@@ -274,6 +302,7 @@ PIPELINE = (
             ENCODER_WEIGHTS,
         ),
         presets="experiments.experiment:pretrain_options",
+        following="evaluate {dataset}/runs/{name} TEST",
         examples=(
             "viewkit pretrain dataset --name mine --select vs2fi --policy strengthened",
             "viewkit pretrain dataset --name hard --framework simclr --select hard --views 4",
@@ -300,6 +329,7 @@ PIPELINE = (
             ENCODER_FOLDER,
             ENCODER_WEIGHTS,
         ),
+        following="report {dataset}",
         examples=(
             "viewkit evaluate dataset/runs/mine test_dataset",
             "viewkit evaluate dataset/runs/mine flowers_test --train flowers --folder flowers",
@@ -316,6 +346,7 @@ PIPELINE = (
             ENCODER_WEIGHTS,
             Argument("folder", "name of the result, difficulty_NAME", option=True, default="difficulty"),
         ),
+        following="report {dataset}",
         examples=("viewkit difficulty dataset --encoder runs/mine --joint-area 0 --folder difficulty_joint",),
     ),
     StageCommand(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from viewkit.cli.chain import COMMANDS, Job, make_job
 from viewkit.cli.commands import COMPARE
-from viewkit.cli.console import print_json, say
+from viewkit.cli.console import say
+from viewkit.cli.events import MessageEvent, emit
 from viewkit.cli.options import Argument, command
 from viewkit.cli.run import FLAGS, checked_stages, run_shown
 from viewkit.pipelines.compare.arms import ARMS, REFERENCE
@@ -326,7 +327,7 @@ def plan_lines(job: Job, devices: Devices) -> Iterator[str]:
 def _teller(as_json: bool) -> Any:
     def tell(text: str) -> None:
         if as_json:
-            print_json({"event": "message", "text": text})
+            emit(MessageEvent(text=text))
         else:
             say(text)
 

@@ -13,7 +13,9 @@ from viewkit.cli.chain import PACK_PARTS, Job, chain_of, chosen
 from viewkit.cli.commands import COMPARE
 from viewkit.cli.compare import compare, comparison_of
 from viewkit.cli.console import print_json, say
-from viewkit.cli.run import checked_stages, run_shown, say_plan
+from viewkit.cli.events import RehearsedEvent, ResultEvent, StepEvent, TotalEvent, emit
+from viewkit.cli.progress import Chain
+from viewkit.cli.run import checked_stages, redo, run_shown, say_plan
 from viewkit.cli.status import table
 from viewkit.pipelines.engine.execution import Devices, Execution
 from viewkit.pipelines.experiments.experiment import (
@@ -104,7 +106,10 @@ def run_experiment(
     max_rejects: Annotated[
         float, typer.Option("--max-rejects", help="share of rejected rows above which a stage fails")
     ] = 0.01,
-    as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
+    redo_stale: Annotated[
+        bool, typer.Option("--redo", help="Delete what other settings or images left, and all that was made from it.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines (docs/events.md).")] = False,
 ) -> None:
     """Run an experiment from its images to its table: stage after stage, resumed by the same command."""
     found = with_changes(load_experiment(experiment), changes or [])
@@ -118,9 +123,9 @@ def run_experiment(
     _refuse_unlabelled(jobs, test_path if test_source is None else None)
     checked = [(job, stages_of(job)) for job in jobs]
     if dry_run:
-        _say_plans(found, checked, execution, as_json)
+        _say_plans(found, checked, execution, as_json, redo_stale=redo_stale)
         return
-    run_jobs(checked, execution, as_json=as_json)
+    run_jobs(checked, execution, as_json=as_json, redo_stale=redo_stale)
     _say_results(found, dataset, as_json)
     if found.next and not as_json:
         say("Go on with:")
@@ -142,20 +147,28 @@ def run_jobs(
     *,
     as_json: bool,
     closing: bool = True,
+    redo_stale: bool = False,
 ) -> None:
-    """Run every stage of every job. closing: also print what a command prints when it is done, e.g. its table."""
+    """Run every stage of every job. closing: also print what a command prints when it is done, e.g. its table.
+    redo_stale: first delete what a stage would replace, and what was made from it."""
     from viewkit.shards.dataset import Dataset
 
+    chain = Chain([job.spec.name for job, _ in checked])
     for place, (job, stages) in enumerate(checked):
+        chain.place, begin = place, time.monotonic()
         if as_json:
-            print_json({"event": "step", "name": job.name, "place": place + 1, "of": len(checked)})
+            emit(StepEvent(name=job.name, place=place + 1, of=len(checked)))
         else:
             say(f"[{place + 1}/{len(checked)}] {job.name}" + (f": {job.says}" if job.says else ""))
         if job.spec.name == COMPARE.name:
             compare(job, Devices(device=execution.device), as_json=as_json, closing=closing)
             continue
+        worked = False
         for stage, config in stages:
-            run_shown(stage, config, Dataset(job.dataset), execution, as_json)
+            if redo_stale:
+                redo(stage, config, Dataset(job.dataset), execution, as_json=as_json)
+            worked |= run_shown(stage, config, Dataset(job.dataset), execution, as_json, chain)
+        chain.finished(time.monotonic() - begin, worked)
         if as_json or not closing:
             continue
         for line in job.spec.closing_lines(Dataset(job.dataset), job.locations):
@@ -189,7 +202,7 @@ def rehearse_experiment(experiment: Experiment, source: str, execution: Executio
     seconds = round(time.monotonic() - begin, 1)
     if as_json:
         replaced = [*notes, *rehearsal.replaced]
-        print_json({"event": "rehearsed", "steps": len(jobs), "seconds": seconds, "replaced": replaced})
+        emit(RehearsedEvent(steps=len(jobs), seconds=seconds, replaced=replaced))
         return
     for note in notes:
         say(f"note: {note}")
@@ -246,6 +259,8 @@ def _say_plans(
     checked: Sequence[tuple[Job, Sequence[tuple[Any, Any]]]],
     execution: Execution,
     as_json: bool,
+    *,
+    redo_stale: bool,
 ) -> None:
     from viewkit.shards.dataset import Dataset
 
@@ -254,13 +269,21 @@ def _say_plans(
         if not as_json:
             say(f"[{job.name}]")
         for stage, config in stages:
+            if redo_stale and redo(stage, config, Dataset(job.dataset), execution, as_json=as_json, dry_run=True):
+                waiting += 1
+                continue
             plan = say_plan(stage, config, Dataset(job.dataset), execution, as_json, waits=True)
             seconds += float(plan.get("estimated_s", 0))
             size += int(plan.get("estimated_bytes", 0))
             waiting += "waits_for" in plan
-    total = {"estimated_s": round(seconds, 1), "estimated_bytes": size, "waiting": waiting, "cost": experiment.cost}
+    total: dict[str, Any] = {
+        "estimated_s": round(seconds, 1),
+        "estimated_bytes": size,
+        "waiting": waiting,
+        "cost": experiment.cost,
+    }
     if as_json:
-        print_json({"event": "total", **total})
+        emit(TotalEvent(**total))
         return
     say(f"in all, of what can be measured now: {seconds:.0f} s on {', '.join(execution.devices())}, {size} bytes; "
         f"{waiting} stages wait for what earlier ones write")  # fmt: skip
@@ -276,8 +299,16 @@ def _say_results(experiment: Experiment, dataset: Path, as_json: bool) -> None:
     if as_json:
         for each in comparisons:
             yours = None if each.yours is None else round(each.yours.value, 3)
-            print_json({"event": "result", "name": each.name, "metric": each.metric, "published": each.published,
-                        "yours": yours, "difference": each.difference, "doubt": each.doubt})  # fmt: skip
+            emit(
+                ResultEvent(
+                    name=each.name,
+                    metric=each.metric,
+                    published=each.published,
+                    yours=yours,
+                    difference=each.difference,
+                    doubt=each.doubt,
+                )
+            )
         return
     for line in ["", *table_lines(comparisons)] if comparisons else []:
         say(line)

@@ -42,7 +42,7 @@ class Argument:
 
 
 def option_name(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return "--" + name.removesuffix("_").replace("_", "-")
 
 
 def default_text(field: Field) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
+from viewkit.cli.events import EVENTS, schema, schema_of
 from viewkit.cli.experiments import in_order
 from viewkit.cli.main import app
 from viewkit.cli.options import GENERAL, default_text, option_name
@@ -56,7 +57,8 @@ def _stage_commands() -> Iterator[str]:
                 for switch, other in spec.also
             ),
             "| `--dry-run` | say what would be done and how long it might take; write nothing | off |",
-            "| `--json` | print events as JSON lines | off |",
+            "| `--redo` | delete what this command would replace and all that was made from it; say what | off |",
+            "| `--json` | print [events](events.md) as JSON lines | off |",
         ]
         for group, lines in groups.items():
             yield from (f"| {group} | meaning | default |", "|---|---|---|", *lines, "")
@@ -178,8 +180,40 @@ def _values(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
 
 
+def events_page() -> str:
+    """What ``--json`` prints."""
+    lines = [NOTE, "", "# Events", "", *_EVENTS.splitlines(), ""]
+    for kind in EVENTS:
+        part = schema_of(kind)
+        lines += [f"## {kind.EVENT}", "", part["description"], "", "| field | type | meaning |", "|---|---|---|"]
+        for name, each in part["properties"].items():
+            types = each.get("type", "string")
+            text = each.get("description", f"`{kind.EVENT}`").replace("|", "\\|")
+            lines.append(f"| `{name}` | {types if isinstance(types, str) else ' or '.join(types)} | {text} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+_EVENTS = """\
+Every stage's command, `viewkit run` and `viewkit compare` take `--json`: each line of standard output is then one JSON
+object with the field `event`. [events.schema.json](events.schema.json) is their JSON Schema; a test holds the events of
+real commands against it. A command's events are `start` and `progress` of each of its stages, `message` now and then,
+`done` for each stage, and `next` at its end. Errors are no events: they are the one line on standard error, and the
+exit code.
+
+`viewkit status DATASET --json` prints one object of all that there is, with `--watch` one every `--every` seconds;
+`verify` prints one object a finding."""
+
+
+def events_schema() -> str:
+    """JSON Schema of the events."""
+    return json.dumps(schema(), indent=1) + "\n"
+
+
 PAGES = {
     "cli.md": cli_page,
+    "events.md": events_page,
+    "events.schema.json": events_schema,
     "columns.md": columns_page,
     "experiments.md": experiments_page,
 }

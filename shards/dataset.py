@@ -7,6 +7,7 @@ from viewkit.shards.column import Column
 from viewkit.shards.commands import command_for
 from viewkit.shards.errors import ConfigError, DataError, MissingError
 from viewkit.shards.files import explained
+from viewkit.shards.identity import Identity, and_more
 
 
 class Dataset:
@@ -83,12 +84,41 @@ class Dataset:
             if not self.is_column(source) and not self.is_artifact(source):
                 continue
             if self._part(source).digest != wanted:
-                command = command_for(name, identity.stage)
+                command, also = command_for(name, identity.stage), self.made_from(name)
                 raise DataError(
                     f"{self.path / name}: it was made from another '{source}' than the one that is there now; "
-                    f"delete {self.path / name} and rerun '{command}', or bring the old '{source}' back"
+                    f"delete {self.path / name}{and_more(also)} and rerun '{command}' (its --redo deletes "
+                    f"{'them' if also else 'it'}), or bring the old '{source}' back"
                 )
             self.check_inputs(source)
+
+    def identity(self, name: str) -> Identity:
+        """Of a column or artifact that is there."""
+        return self._part(name).identity
+
+    def made_from(self, name: str) -> list[str]:
+        """Columns and artifacts that were made from `name`, or from what was, in the order in which they are listed."""
+        inputs = {part: set(self._part(part).identity.inputs) for part in (*self.columns(), *self.artifacts())}
+        found = {name}
+        while more := {part for part, sources in inputs.items() if sources & found} - found:
+            found |= more
+        return [part for part in inputs if part in found and part != name]
+
+    def staleness(self, name: str) -> str | None:
+        """Why `name` no longer fits what is here, e.g. "made from another 'images'"; None where it does."""
+        for source, wanted in self._part(name).identity.inputs.items():
+            if not self.is_column(source) and not self.is_artifact(source):
+                continue
+            part = self._part(source)
+            if isinstance(part, Column) and len(part.complete_shards()) < part.num_shards:
+                return f"made from a '{source}' that is unfinished now"
+            if isinstance(part, Artifact) and not part.is_complete:
+                return f"made from a '{source}' that is unfinished now"
+            if part.digest != wanted:
+                return f"made from another '{source}'"
+            if self.staleness(source) is not None:
+                return f"made from a stale '{source}'"
+        return None
 
     def has_inputs(self, name: str) -> bool:
         """Whether `name` was made from other columns or artifacts of this dataset."""

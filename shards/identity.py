@@ -4,7 +4,7 @@ Never a machine's path, a worker count, a device or a batch size. A folder holds
 refused, and the fields that differ are named.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -97,32 +97,50 @@ def software_changes(path: Path, notes: Mapping[str, str], remedy: str) -> list[
     ]
 
 
-def refuse_other(path: Path, found: Identity, wanted: Identity) -> None:
-    """`RefusedError` naming every field in which the folder's identity and the asked one differ."""
-    differences = [
-        f"{name} is {_shown(there)} there and {_shown(now)} now"
-        for name, there, now in _differences("", found.content(), wanted.content())
-    ]
+def refuse_other(
+    path: Path, found: Identity, wanted: Identity, *, elsewhere: str = "another dataset", also: Sequence[str] = ()
+) -> None:
+    """`RefusedError` naming every field in which the folder's identity and the asked one differ.
+
+    elsewhere: where the result could go instead. also: what was made from the folder, and would have to go, too.
+    """
+    differences = [_in_words(name, there, now) for name, there, now in _differences(found.content(), wanted.content())]
     if differences:
         raise RefusedError(
-            f"{wanted.stage}: {path.parent} was written with other settings: {'; '.join(differences)}; "
-            f"use the same settings, another folder, or delete {path.parent} to write it anew"
+            f"{wanted.stage}: {path.parent} was written with other settings: {'; '.join(differences)}; use the same "
+            f"settings, {elsewhere}, or add --redo, which deletes {path.parent}{and_more(also)} and writes it anew"
         )
 
 
-def _differences(prefix: str, there: Any, now: Any) -> list[tuple[str, Any, Any]]:
+def and_more(names: Sequence[str]) -> str:
+    """What was made from a folder, as the rest of a sentence that names the folder."""
+    return f" and what was made from it ({', '.join(names)})" if names else ""
+
+
+def _differences(there: Any, now: Any, *above: str) -> list[tuple[tuple[str, ...], Any, Any]]:
     if isinstance(there, dict) and isinstance(now, dict):
         return [
             difference
             for name in sorted({*there, *now})
-            for difference in _differences(
-                f"{prefix}.{name}" if prefix else name, there.get(name, "absent"), now.get(name, "absent")
-            )
+            for difference in _differences(there.get(name, "absent"), now.get(name, "absent"), *above, name)
         ]
-    return [] if there == now else [(prefix, there, now)]
+    return [] if there == now else [(above, there, now)]
+
+
+def _in_words(name: tuple[str, ...], there: Any, now: Any) -> str:
+    """A difference for people; digests tell them nothing."""
+    if name == ("inputs", "listing"):
+        return "its source has other files now (some are new, gone or of another size)"
+    if name[0] == "inputs" and "absent" in (there, now):
+        return (
+            f"'{name[1]}' {'was not used there and is now' if there == 'absent' else 'was used there and is not now'}"
+        )
+    if name[0] == "inputs":
+        return f"it was made from another '{name[1]}' than there is now"
+    if name[0] == "plan":
+        return f"it has {there} {name[1]} and would have {now} now"
+    return f"{'.'.join(name)} is {_shown(there)} there and {_shown(now)} now"
 
 
 def _shown(value: Any) -> str:
-    text = str(value)
-    is_digest = len(text) == 64 and set(text) <= set("0123456789abcdef")
-    return text[:12] if is_digest else repr(value) if isinstance(value, str) else text
+    return repr(value) if isinstance(value, str) else str(value)

@@ -8,6 +8,7 @@ from a global state.
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -64,6 +65,12 @@ class Loader(Generic[T]):
                 f"{dataset.path}: {self.num_rows} rows are fewer than one batch needs "
                 f"(batch size {batch_size} on {world_size} processes); choose a smaller batch size"
             )
+
+    def with_batches_of(self, rows: int) -> "Loader[T]":
+        """The same rows in batches of another size, at most this one's."""
+        other = copy(self)
+        other.batch_size, other.steps_per_epoch = rows, self.num_rows // (rows * self.world_size)
+        return other
 
     def order(self, epoch: int) -> Int64[np.ndarray, "s b"]:
         """Row numbers of this rank's batches, step by step, in `epoch`."""

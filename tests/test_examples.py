@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import shutil
 import subprocess
 import sys
 from itertools import combinations
@@ -127,6 +128,12 @@ def test_plain_webdataset_gives_the_same_images_labels_and_scores(dataset):
     for place, (_, recipes, scores) in enumerate(scored):
         assert np.array_equal(recipes, decode_npy(pairs.fields(place)["recipes.npy"]))
         assert np.array_equal(scores, decode_npy(pairs.fields(place)["scores.npy"]))
+
+
+def test_plain_webdataset_reads_a_dataset_without_pairs(dataset, tmp_path):
+    shutil.copytree(dataset.path / "images", tmp_path / "images")
+    reader = example("read_webdataset")
+    reader.main(str(tmp_path))
 
 
 COMMANDS = [

@@ -24,8 +24,13 @@ def read_scores(dataset):
         yield row["__key__"], row["recipes.npy"], row["scores.npy"]
 
 
-if __name__ == "__main__":
-    for key, image, label in read_images(sys.argv[1]):
+def main(dataset):
+    for key, image, label in read_images(dataset):
         print(key, image.size, label)
-    for key, recipes, scores in read_scores(sys.argv[1]):
-        print(key, recipes.shape, scores.shape)
+    if Path(dataset, "pairs").is_dir():  # `viewkit score` writes them
+        for key, recipes, scores in read_scores(dataset):
+            print(key, recipes.shape, scores.shape)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -36,6 +36,7 @@ class DifficultyStage(FitStage[DifficultyConfig]):
     of the encoder, as `open_encoder` has them."""
 
     name: ClassVar[str] = "difficulty"
+    elsewhere: ClassVar[str] = "another --folder"
     shown_as: ClassVar[str] = "difficulty"
     holds: ClassVar[Mapping[str, str]] = {
         "difficulty.json": "mean cosine of pairs (SDF), distance of their corners, ratio of their areas, their overlap",

@@ -39,6 +39,7 @@ class DrawStage(MapStage[DrawConfig]):
     """
 
     name = "draw"
+    elsewhere: ClassVar[str] = "another --column"
     version = 2
     by_choice: ClassVar[frozenset[str]] = frozenset({NOT_IN_SUBSET})
     shown_as = "pairs_drawn"

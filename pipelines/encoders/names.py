@@ -37,6 +37,7 @@ ENCODERS: dict[str, EncoderCard] = {
     "runs/": EncoderCard(f"{PACKAGE}.backbones:open_run", "runs/NAME", "artifact"),
     "timm:": EncoderCard(f"{PACKAGE}.libraries:open_timm", "timm:NAME", "published"),
     "open_clip:": EncoderCard(f"{PACKAGE}.libraries:open_open_clip", "open_clip:MODEL/TAG", "published"),
+    "colour": EncoderCard(f"{PACKAGE}.colours:open_colours", "colour", "none"),
 }
 """The encoders by the beginning of their names, one line each; docs/extend.md shows how to add one.
 Those in generators' folders come from the generators' cards."""

@@ -82,6 +82,9 @@ class Stage(ABC, Generic[Config]):
     holds: ClassVar[Mapping[str, str]]
     """Field or file -> what it holds, with shapes and units; docs/columns.md is made of it."""
 
+    elsewhere: ClassVar[str] = "another dataset"
+    """Where a result with other settings could go instead, for the refusal to overwrite one."""
+
     @property
     @abstractmethod
     def writes(self) -> str:
@@ -94,6 +97,15 @@ class Stage(ABC, Generic[Config]):
     def on_device(self, config: Config, device: str) -> Config:
         """The config with what it leaves to the device decided, such as a precision "auto"; the identity holds that."""
         return config
+
+    def for_images(self, config: Config, dataset: Dataset, device: str) -> Config:
+        """The config with what it leaves to the images and the machine decided, such as a preset "auto"; the identity
+        holds that."""
+        return config
+
+    def advice(self, config: Config, dataset: Dataset, device: str) -> list[str]:
+        """Lines for whoever starts the stage, e.g. what `for_images` decided and why. config: as it was given."""
+        return []
 
     def settings(self, config: Config) -> dict[str, Any]:
         """The config as the identity holds it."""
@@ -149,6 +161,11 @@ class FitStage(Stage[Config]):
     """Whether it may run on several processes, started by torchrun; `fit` then runs on all, and the main one writes."""
     replaces: ClassVar[bool] = False
     """Whether a finished artifact of another identity is simply written anew, as a report is, and not refused."""
+
+    @classmethod
+    def own_files(cls) -> list[str]:
+        """Names of all that it writes, unfinished work included; those of folders end in /."""
+        return [*cls.holds, *cls.logs, *(f"{name}/" for name in (*cls.logs, *cls.scratch))]
 
     @abstractmethod
     def fit(self, config: Config, run: Run) -> Mapping[str, Any]:

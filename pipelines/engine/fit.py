@@ -1,23 +1,31 @@
 """Runs a fit stage: once, or not at all when its artifact is complete."""
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from viewkit.pipelines.engine.contract import FitStage, Progress, Silent
-from viewkit.pipelines.engine.execution import Devices, is_part
-from viewkit.pipelines.engine.folder import OWN_PART, claim, identity_of, remove_parts, run_of, tell_of_other_software
+from viewkit.pipelines.engine.execution import Devices, cores, is_part
+from viewkit.pipelines.engine.folder import (
+    claim,
+    identity_of,
+    refuse_another,
+    remove_parts,
+    run_of,
+    tell_of_other_software,
+)
 from viewkit.pipelines.engine.summary import Summary
-from viewkit.pipelines.engine.threads import one_thread
+from viewkit.pipelines.engine.threads import one_thread, thread_advice
 from viewkit.shards.artifact import IDENTITY, RECEIPT, Artifact, finish_artifact
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import RefusedError, ViewkitError
 from viewkit.shards.files import explained, make_folder
 from viewkit.shards.identity import Identity
 from viewkit.shards.lock import Say, artifact_lock
+from viewkit.shards.removal import strangers
 
 
 def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices, progress: Progress) -> Summary:
@@ -25,18 +33,27 @@ def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devi
     from viewkit.pipelines.distributed import is_main, world  # imports torch, which packing does without
 
     with world(execution.devices()[0], stage.name, allowed=stage.distributed) as device:
-        config = stage.on_device(config, device)
+        said = [*stage.advice(config, dataset, device), *_advice(stage, device)] if is_main() else []
+        config = stage.for_images(stage.on_device(config, device), dataset, device)
         if is_main():
-            return _run_main(stage, config, dataset, device, progress, waits=is_part(execution))
+            return _run_main(stage, config, dataset, device, progress, said, waits=is_part(execution))
         if _broadcast(None):
             stage.fit(config, run_of(stage, config, dataset, device, Silent()))
         return Summary(stage.name, dataset.path / stage.writes, written=0)
 
 
 def _run_main(
-    stage: FitStage[Any], config: Any, dataset: Dataset, device: str, progress: Progress, waits: bool
+    stage: FitStage[Any],
+    config: Any,
+    dataset: Dataset,
+    device: str,
+    progress: Progress,
+    said: Sequence[str],
+    *,
+    waits: bool,
 ) -> Summary:
-    """waits: for a process that writes the same artifact, as the other tasks of an array may; else that is refused."""
+    """said: lines for whoever watches, where there is something to do. waits: for a process that writes the same
+    artifact, as the other tasks of an array may; else that is refused."""
     folder = dataset.path / stage.writes
     with ExitStack() as held:
         try:
@@ -46,7 +63,7 @@ def _run_main(
             _make_room(stage, folder, identity)
             notes = _threads_of(stage, device)
             claimed = (folder / IDENTITY).exists()
-            claim(folder / IDENTITY, identity, notes)
+            claim(stage, dataset, folder / IDENTITY, identity, notes)
             found = Artifact(folder, stage.writes).is_complete
         except ViewkitError:
             _broadcast(False)  # the other processes leave, this one says why
@@ -56,6 +73,8 @@ def _run_main(
             if claimed and stage.resumes:
                 tell_of_other_software(folder / IDENTITY, notes, progress)
             remove_parts(folder, [""])
+            for line in () if claimed else said:  # work that was begun keeps its threads
+                progress.message(f"{stage.name}: {line}")
             try:
                 with explained(folder), nullcontext() if stage.trains else one_thread():
                     numbers = stage.fit(config, run_of(stage, config, dataset, device, progress))
@@ -66,7 +85,8 @@ def _run_main(
         artifact = Artifact(folder, stage.writes)
         for file in artifact.files if found else ():
             artifact.path(file)  # "already there" must be true of every bit
-        summary = Summary(stage.name, folder, written=0 if found else 1, numbers=artifact.numbers)
+        size = sum(entry["bytes"] for entry in artifact.receipt["files"].values())
+        summary = Summary(stage.name, folder, written=0 if found else 1, numbers=artifact.numbers, bytes=size)
         progress.finish(**summary.values())
         return summary
 
@@ -91,6 +111,11 @@ def _identity(stage: FitStage[Any], config: Any, dataset: Dataset) -> Identity:
     return identity_of(stage, config, stage.inputs(config, dataset), {})
 
 
+def identity_of_fit(stage: FitStage[Any], config: Any, dataset: Dataset, device: str) -> Identity:
+    """The identity that `run_fit` would claim the folder with."""
+    return _identity(stage, stage.for_images(stage.on_device(config, device), dataset, device), dataset)
+
+
 def _threads_of(stage: FitStage[Any], device: str) -> dict[str, str]:
     """What a training on a CPU depends on beside the software."""
     if not stage.trains or device != "cpu":
@@ -98,6 +123,16 @@ def _threads_of(stage: FitStage[Any], device: str) -> dict[str, str]:
     import torch
 
     return {"threads": str(torch.get_num_threads())}
+
+
+def _advice(stage: FitStage[Any], device: str) -> list[str]:
+    """About the threads of a training on a CPU."""
+    if not stage.trains or device != "cpu":
+        return []
+    import torch
+
+    advice = thread_advice(torch.get_num_threads(), cores(), os.getloadavg()[0])
+    return [] if advice is None else [advice]
 
 
 def _broadcast(fits: bool | None) -> bool:
@@ -128,26 +163,29 @@ def _make_room(stage: FitStage[Any], folder: Path, identity: Identity) -> None:
 
 def _refuse_strangers(stage: FitStage[Any], folder: Path) -> None:
     """`RefusedError` when something lies in the folder that the stage does not write: it would be deleted, too."""
-    own = [*stage.holds, *stage.logs, *(f"{name}/" for name in stage.scratch), IDENTITY, RECEIPT]
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        known = any(fnmatch(name, f"{each}*" if each.endswith("/") else each) for each in own)
-        if path.is_file() and not known and not OWN_PART.fullmatch(path.name):
-            raise RefusedError(
-                f"{stage.name}: {path} was not written by this stage, whose folder is to be written anew; move the "
-                "file away and run the command again"
-            )
+    for path in strangers(folder, [*stage.own_files(), IDENTITY, RECEIPT]):
+        raise RefusedError(
+            f"{stage.name}: {path} was not written by this stage, whose folder is to be written anew; move the file "
+            "away and run the command again"
+        )
 
 
 def plan_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices) -> dict[str, Any]:
     """Whether the artifact is there, else what the stage says it would do; writes nothing."""
-    config = stage.on_device(config, execution.devices()[0])
+    device, given = execution.devices()[0], config
+    config = stage.for_images(stage.on_device(config, device), dataset, device)
     identity = _identity(stage, config, dataset)
     folder = dataset.path / stage.writes
-    plan = {"stage": stage.name, "reads": sorted(identity.inputs), "device": execution.devices()[0]}
+    notes = [*stage.advice(given, dataset, device), *_advice(stage, device)]
+    plan = {
+        "stage": stage.name,
+        **({"notes": notes} if notes else {}),
+        "reads": sorted(identity.inputs),
+        "device": device,
+    }
     artifact = Artifact(folder, stage.writes)
     if (folder / IDENTITY).exists() and artifact.is_complete and not stage.replaces:
-        claim(folder / IDENTITY, identity)
+        refuse_another(stage, dataset, folder / IDENTITY, identity)
         return {**plan, "done": True}
-    run = run_of(stage, config, dataset, execution.devices()[0], Silent())
+    run = run_of(stage, config, dataset, device, Silent())
     return {**plan, "done": False, **stage.plan(config, run)}

@@ -1,6 +1,5 @@
 """A stage's folder: whose it is, and what a killed writer left in it."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,7 @@ from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import PART
 from viewkit.shards.identity import Identity, read_identity, refuse_other, software_changes, write_identity
-
-OWN_PART = re.compile(rf".+\.[0-9a-f]{{8}}{re.escape(PART)}", re.DOTALL)
-"""Names of our own part files; a user's file that merely ends alike is left alone."""
+from viewkit.shards.removal import OWN_PART
 
 
 def identity_of(stage: Stage[Any], config: Any, inputs: Mapping[str, str], plan: Mapping[str, int]) -> Identity:
@@ -25,13 +22,15 @@ def run_of(stage: Stage[Any], config: Any, dataset: Dataset, device: str, progre
     return Run(dataset, dataset.path / stage.writes, stage.name, getattr(config, "seed", 0), device, progress)
 
 
-def claim(path: Path, identity: Identity, notes: Mapping[str, str] | None = None) -> None:
+def claim(
+    stage: Stage[Any], dataset: Dataset, path: Path, identity: Identity, notes: Mapping[str, str] | None = None
+) -> None:
     """Write the identity at `path`, or find the same one there; `RefusedError` when it is another.
 
     notes: what else may change last bits, kept beside the versions of the packages.
     """
     if path.exists():
-        refuse_other(path, read_identity(path, _remedy(path)), identity)
+        refuse_another(stage, dataset, path, identity)
         return
     foreign = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".tar", ".json"))
     if foreign:
@@ -40,6 +39,13 @@ def claim(path: Path, identity: Identity, notes: Mapping[str, str] | None = None
             "move the folder away, or write to another dataset"
         )
     write_identity(path, identity, _noted(notes))
+
+
+def refuse_another(stage: Stage[Any], dataset: Dataset, path: Path, identity: Identity) -> None:
+    """`RefusedError` where the folder has another identity; it says what else was made from it."""
+    found = read_identity(path, _remedy(path))
+    if found != identity:
+        refuse_other(path, found, identity, elsewhere=stage.elsewhere, also=dataset.made_from(stage.writes))
 
 
 def tell_of_other_software(path: Path, notes: Mapping[str, str] | None, progress: Progress) -> None:

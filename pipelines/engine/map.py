@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,16 +11,23 @@ from typing import Any
 
 from viewkit.pipelines.engine.contract import MapStage, Progress, Silent
 from viewkit.pipelines.engine.execution import Execution
-from viewkit.pipelines.engine.folder import claim, identity_of, remove_parts, run_of, tell_of_other_software
+from viewkit.pipelines.engine.folder import (
+    claim,
+    identity_of,
+    refuse_another,
+    remove_parts,
+    run_of,
+    tell_of_other_software,
+)
 from viewkit.pipelines.engine.shard import ShardWork
 from viewkit.pipelines.engine.summary import Summary
 from viewkit.pipelines.engine.threads import one_thread
 from viewkit.pipelines.engine.workers import run_shards
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import DataError
+from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import make_folder
-from viewkit.shards.identity import Identity, refuse_other
+from viewkit.shards.identity import Identity
 from viewkit.shards.lock import claim_lock, writer_lock
 from viewkit.shards.receipt import Receipt, shard_name
 from viewkit.shards.row import Row
@@ -67,7 +74,7 @@ def prepare_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: 
     """Look at the inputs; nothing is written. Raises what `Stage.inputs` and `Execution.devices` raise."""
     inputs = stage.inputs(config, dataset)  # first: it says what is missing
     devices = execution.devices() if stage.uses_torch else ["cpu"]
-    config = stage.on_device(config, devices[0])
+    config = stage.for_images(stage.on_device(config, devices[0]), dataset, devices[0])
     sources = stage.sources(config, dataset)
     identity = identity_of(stage, config, inputs, {"shards": sources.num_shards, "rows": sources.num_rows})
     return Prepared(stage, config, dataset, execution, sources, identity, devices)
@@ -80,7 +87,10 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
     with writer_lock(dataset.path, stage.writes, execution.part_of()):
         with claim_lock(dataset.path, stage.writes):
             remove_parts(folder, ["column.json"])
-            claim(folder / "column.json", ready.identity)
+            if execution.part_of()[1] == 1:
+                drop_empty_claim(folder)
+                make_folder(folder)
+            claim(stage, dataset, folder / "column.json", ready.identity)
         column = Column(folder)
         done, left = ready.divide(column.complete_shards())
         remove_parts(folder, [shard_name(shard) for shard in done])
@@ -105,11 +115,24 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
                 shards = f"{summary.shards}/{len(done) + len(left)}"
                 progress.advance(0, shards=shards, rejects=summary.rejected.total())
                 _check_rejects(stage, summary, total, execution.max_rejects)
+        except ViewkitError:
+            remove_parts(folder, names)
+            if execution.part_of()[1] == 1:
+                drop_empty_claim(folder)  # so that the corrected command is not refused
+            raise
         finally:
             remove_parts(folder, names)
         settle(folder, left, ready.identity.digest)
         progress.finish(**summary.values())
         return summary
+
+
+def drop_empty_claim(folder: Path) -> None:
+    """Delete a claim that nothing was written under: of a run that was refused, or killed before its first shard."""
+    with suppress(OSError):  # the folder may be gone, or unreadable: the error at hand says more
+        if [path.name for path in folder.iterdir()] == ["column.json"]:
+            (folder / "column.json").unlink()
+            folder.rmdir()
 
 
 def _receipts(ready: Prepared, left: list[int], progress: Progress) -> Iterator[Receipt]:
@@ -149,8 +172,8 @@ def plan_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exe
     complete: list[int] = []
     if (ready.folder / "column.json").exists():
         column = Column(ready.folder)
-        refuse_other(ready.folder / "column.json", column.identity, ready.identity)
-        complete = column.complete_shards()
+        if complete := column.complete_shards():
+            refuse_another(stage, dataset, ready.folder / "column.json", ready.identity)
     _, left = ready.divide(complete)
     rows, workers = ready.rows_in(left), execution.num_workers(len(left), ready.devices)
     plan: dict[str, Any] = {

@@ -13,6 +13,7 @@ class Summary:
     """seen = kept + rejected, over all complete shards of the column, those of earlier runs included.
 
     written: shards (or the one artifact) that this run wrote. numbers: what a fit stage returned.
+    bytes: size of all complete shards, or of the artifact.
     """
 
     stage: str
@@ -23,11 +24,13 @@ class Summary:
     kept: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     numbers: dict[str, Any] = field(default_factory=dict)
+    bytes: int = 0
 
     def add(self, receipt: Receipt) -> None:
         self.shards += 1
         self.seen += receipt.seen
         self.kept += len(receipt.rows)
+        self.bytes += receipt.bytes
         self.rejected.update(reject.reason for _, reject in receipt.rejects)
 
     def values(self) -> dict[str, Any]:
@@ -41,4 +44,5 @@ class Summary:
             "kept": self.kept,
             "rejected": dict(self.rejected),
             "numbers": self.numbers,
+            "bytes": self.bytes,
         }

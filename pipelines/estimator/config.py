@@ -1,7 +1,7 @@
 """Options of `viewkit estimator`."""
 
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.engine.config import Group
@@ -15,6 +15,7 @@ TRUNK = re.compile(r"(timm:|runs/)[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 PairKind = Literal["random", "overlap"]
 PresetName = Literal["pico-32", "tiny-64", "small-96", "vit-s16-224"]
+PresetChoice = Literal["auto", "pico-32", "tiny-64", "small-96", "vit-s16-224"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,11 @@ class EstimatorConfig(TrainingOptions):
     GROUP: ClassVar[str] = "Training"
     MAIN: ClassVar[tuple[str, ...]] = ("preset", "arch", "side_px", "policy", "epochs", "batch_size", "lr")
 
-    preset: Annotated[PresetName, "values of every option below that is not given"] = "tiny-64"
+    preset: Annotated[
+        PresetChoice,
+        "values of every option below that is not given; auto: chosen for the number and side of the images and the "
+        "machine, and said",
+    ] = "auto"
     arch: Annotated[str | None, "a ViT or ResNet of timm, or one of viewkit's small ones"] = None
     init: Annotated[
         Init,
@@ -108,7 +113,11 @@ class EstimatorConfig(TrainingOptions):
     seed: Annotated[int, "seed of all random numbers"] = 0
 
     def __post_init__(self) -> None:
-        resolve(self)  # an impossible config is refused at once
+        # An impossible config is refused at once; whether the rest of one with an open preset is possible any tells.
+        if self.preset != "auto":
+            resolve(self)
+        else:
+            resolve(replace(self, preset="pico-32"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +150,10 @@ class EstimatorSettings(Preset, TrainingSettings):
 def resolve(config: EstimatorConfig) -> EstimatorSettings:
     """Every value of the training, given or the preset's; a pure function. `ConfigError` for what cannot be."""
     if config.preset not in PRESETS:
-        raise ConfigError(f"preset is '{config.preset}'; it must be one of {', '.join(PRESETS)}")
+        raise ConfigError(
+            f"preset is '{config.preset}'; it must be one of {', '.join(PRESETS)}"
+            + (", which the images decide: see viewkit.pipelines.estimator.choose" if config.preset == "auto" else "")
+        )
     given = {field.name for field in fields(config)}
     values = {field.name: getattr(config, field.name) for field in fields(EstimatorSettings) if field.name in given}
     values |= {"fit_warmup": config.warmup_epochs is None, "fit_momentum": config.momentum is None}

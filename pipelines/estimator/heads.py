@@ -104,6 +104,7 @@ def train_heads(
         if framework.step % every == 0 or framework.step == schedule.steps:
             line = {"step": framework.step, "epoch": framework.step / (taps.num_images // batch_size)}
             line |= {"loss": loss.item(), "lr": schedule.lr(step), "spread": framework.spread(), **framework.numbers()}
+            run.progress.advance(0, loss=line["loss"], lr=line["lr"])
             log.append(line)
     log.close()
     return line

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from viewkit.pipelines.distributed import is_main, rank, share_of_batch, world_size
 from viewkit.pipelines.engine.contract import FitStage, Run
-from viewkit.pipelines.estimator.config import EstimatorConfig, EstimatorSettings, Preset, resolve
+from viewkit.pipelines.estimator.choose import choose_preset, situation_of
+from viewkit.pipelines.estimator.config import PRESETS, EstimatorConfig, EstimatorSettings, Preset, resolve
 from viewkit.pipelines.estimator.heads import encode_once, train_heads
 from viewkit.pipelines.estimator.model import ExitMoCoV3
 from viewkit.pipelines.estimator.trunk import check_trunk, open_trunk
@@ -98,6 +99,23 @@ class EstimatorStage(FitStage[EstimatorConfig]):
                 if name in OF_A_TRUNK:
                     raise ConfigError(f"{name} is {value}: it needs --trunk; leave it out")
 
+    def for_images(self, config: EstimatorConfig, dataset: Dataset, device: str) -> EstimatorConfig:
+        """A preset "auto" decided: the one of the estimator that is there or was begun, else what fits."""
+        if config.preset != "auto" or self.other is not None:
+            return config
+        if dataset.is_artifact(self.writes):
+            there = dataset.identity(self.writes).config.get("preset")
+            if there in PRESETS:
+                return replace(config, preset=there)
+        if not dataset.is_column("images"):
+            return replace(config, preset=next(iter(PRESETS)))  # `inputs` says what is missing
+        return replace(config, preset=choose_preset(config, situation_of(dataset, device))[0])
+
+    def advice(self, config: EstimatorConfig, dataset: Dataset, device: str) -> list[str]:
+        if config.preset != "auto" or self.other is not None or dataset.is_artifact(self.writes):
+            return []
+        return [choose_preset(config, situation_of(dataset, device))[1]] if dataset.is_column("images") else []
+
     def settings(self, config: EstimatorConfig) -> dict[str, Any]:
         """A frozen trunk decides arch and, where it is not given, the side; without one its options say nothing."""
         if self.other is not None:
@@ -119,9 +137,9 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         return {**super().inputs(config, dataset), "policy": policy, **trunk}
 
     def fit(self, config: EstimatorConfig, run: Run) -> Mapping[str, Any]:
-        settings = resolve(config)
         if self.other is not None:
             return take(self.other, run)
+        settings = resolve(config)
         if settings.trunk is not None:
             return self.fit_heads(config, settings, run)
         training = prepare(settings, run)

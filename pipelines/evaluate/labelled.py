@@ -10,13 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int
 
+from viewkit.pipelines.encoders.labels import labels_of
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.pairs.samples import Sample, SampleReader
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 
-LABEL_HELP = "pack it with labels, e.g. 'viewkit pack SOURCE DATASET --labels folders' (a folder for every class)"
+LABEL_HELP = (
+    "attach labels with 'viewkit label DATASET --from FOLDER|CSV', or pack it with them ('viewkit pack SOURCE DATASET "
+    "--labels folders', a folder for every class)"
+)
 MAX_DIGITS = 9
 
 
@@ -38,7 +42,8 @@ class Labelled:
 
 
 def find_labelled(dataset: Dataset, role: str) -> Column:
-    """The `images` column of `dataset`; `role` ("train", "test") names it in errors. Looks at receipts only.
+    """The `images` column of `dataset`; `role` ("train", "test") names it in errors. Looks at receipts only, and at
+    what `viewkit label` attached.
 
     Raises DataError when there are no images, or one has no label.
     """
@@ -48,7 +53,9 @@ def find_labelled(dataset: Dataset, role: str) -> Column:
         raise DataError(f"evaluate: the {role} dataset {dataset.path} has no images; pack some into it")
     number = index.extensions.index("cls") if "cls" in index.extensions else -1
     is_label = np.concatenate([[0], np.cumsum(index.extension == number)])
-    unlabelled = np.flatnonzero(np.diff(is_label[index.first_member]) == 0)
+    attached = labels_of(dataset).attached
+    without = np.flatnonzero(np.diff(is_label[index.first_member]) == 0)
+    unlabelled = np.array([place for place in without if index.keys[place] not in attached], dtype=np.int64)
     if unlabelled.size:
         raise DataError(
             f"evaluate: the {role} dataset {dataset.path} has no label for {unlabelled.size} of its {len(index)} "
@@ -59,12 +66,12 @@ def find_labelled(dataset: Dataset, role: str) -> Column:
 
 def read_labelled(dataset: Dataset, role: str) -> Labelled:
     """The labelled images of `dataset`. Raises DataError when a label is not a class number."""
-    column = find_labelled(dataset, role)
+    column, attached = find_labelled(dataset, role), labels_of(dataset)
     labels = np.empty(column.num_rows, dtype=np.int64)
     index = 0
     for shard in range(column.num_shards):
         for row in column.rows(shard):
-            raw = row.fields["cls"].strip()
+            raw = (attached.of(row.key, row.fields) or b"").strip()
             if not raw.isdigit() or len(raw) > MAX_DIGITS:
                 raise DataError(
                     f"evaluate: the {role} dataset {dataset.path}: the label of '{row.key}' is {raw[:20]!r} and must "

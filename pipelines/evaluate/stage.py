@@ -10,6 +10,7 @@ from torch import Tensor
 
 from viewkit.pipelines.encoders.backbones import BackboneEncoder
 from viewkit.pipelines.encoders.encoder import Encoder
+from viewkit.pipelines.encoders.labels import labels_digest
 from viewkit.pipelines.encoders.names import encoder_reads
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder, refuse_unused_folder
 from viewkit.pipelines.engine.contract import FitStage, Run
@@ -55,6 +56,7 @@ class EvaluateStage(FitStage[EvaluateConfig]):
     """
 
     name: ClassVar[str] = "evaluate"
+    elsewhere: ClassVar[str] = "another --folder"
     version: ClassVar[int] = 3
     trains: ClassVar[bool] = True
     scratch: ClassVar[tuple[str, ...]] = (PARTS,)
@@ -119,6 +121,10 @@ class EvaluateStage(FitStage[EvaluateConfig]):
         digests = {**super().inputs(config, dataset), "test images": test.digest}
         if self.train is not None:
             digests["train images"] = train.digest
+        attached = {"labels" if self.train is None else "train labels": learns, "test labels": Dataset(self.test)}
+        for name, labelled in attached.items():
+            if (found := labels_digest(labelled, self.name)) is not None:
+                digests[name] = found
         if self.corrupted is not None and config.corruptions != "none":
             digests["corrupted images"] = CorruptedArrays(self.corrupted).digest(config.corruptions)
         if config.encoder is not None:

@@ -27,6 +27,12 @@ class Statistics(NamedTuple):
     std: Float[Tensor, " d"]
 
 
+NEITHER = (
+    "where neither column of that sheet shows the objects bright, this encoder does not tell them: train it longer, "
+    "name another --encoder, or take --strategy constant or random, which ask for no foreground"
+)
+
+
 @dataclass(frozen=True)
 class Foreground:
     """direction: the component times its sign, so that large scores are foreground. threshold: foreground is above it.
@@ -68,7 +74,7 @@ class Foreground:
         """
         sign = asked if asked in ("+", "-") else self.signs[asked]
         if sign not in ("+", "-"):
-            raise DataError(sign)
+            raise DataError(f"{sign}; {NEITHER}")
         if sign == self.stored_sign:
             return self
         assert self.opposite is not None

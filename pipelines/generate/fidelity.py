@@ -66,6 +66,13 @@ def cosines(a: Float64[np.ndarray, "n d"], b: Float64[np.ndarray, "n d"]) -> Flo
     return np.asarray((a * b).sum(axis=1) / np.where(norm > 0, norm, 1))
 
 
+def judge_of(numbers: Mapping[str, Any]) -> tuple[str, bool]:
+    """(name of the encoder that judged, whether it had no part in making the views) of a fidelity.json; those of
+    earlier versions do not say the latter, and were judged by the encoder that made the views unless another was
+    asked for."""
+    return str(numbers["encoder"]["encoder"]), bool(numbers.get("independent", False))
+
+
 def table_lines(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """A table of named results (`Fidelity.numbers`), a row each: cosine, chance, and at each level share and cosine."""
     levels = sorted({int(level) for _, numbers in rows for level in numbers["levels"]})

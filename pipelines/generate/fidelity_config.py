@@ -11,7 +11,11 @@ from viewkit.shards.errors import ConfigError
 class FidelityConfig:
     """Measure how near generated views are to their images, by the cosine of their embeddings (GenView, tab. 10)."""
 
-    encoder: Annotated[str, f"whose embeddings are compared: {ENCODER_HELP}"] = "estimator"
+    encoder: Annotated[
+        str,
+        "whose embeddings are compared; best one that had no part in making the views, or it judges itself: "
+        f"{ENCODER_HELP}",
+    ] = "colour"
     sample: Annotated[int, "images measured, those with the smallest key hashes; the paper takes 50,000"] = 50_000
     precision: Annotated[AnyPrecision, f"precision of the encoder: {PRECISION_HELP}"] = "auto"
 

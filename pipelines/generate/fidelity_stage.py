@@ -15,8 +15,9 @@ from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
 from viewkit.pipelines.engine.batches import batches, padded
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.engine.seeds import smallest
-from viewkit.pipelines.generate.fidelity import cosines, summarise, table_lines
+from viewkit.pipelines.generate.fidelity import cosines, judge_of, summarise, table_lines
 from viewkit.pipelines.generate.fidelity_config import FidelityConfig
+from viewkit.pipelines.weights.cards import GENERATORS, default_encoder
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
@@ -25,6 +26,10 @@ from viewkit.shards.files import read_file, write_atomic
 from viewkit.shards.view_fields import views_of_fields
 
 FACTS, COLUMN = "fidelity.json", "genview"
+SELF_JUDGED = (
+    "the views were made with the embeddings of '{0}', and '{0}' judges them: what it finds near is near to it by "
+    "construction; --encoder names another judge"
+)
 
 
 class FidelityStage(FitStage[FidelityConfig]):
@@ -32,6 +37,7 @@ class FidelityStage(FitStage[FidelityConfig]):
     views their cosines are averaged."""
 
     name = "fidelity"
+    version = 2
     shown_as = "fidelity"
     holds: ClassVar[Mapping[str, str]] = {
         "fidelity.json": "cosine of views and images: mean, standard error, chance; by level share and cosine",
@@ -95,7 +101,11 @@ class FidelityStage(FitStage[FidelityConfig]):
         assert first is not None and previous is not None
         other.append(_mean_cosine(first, previous))  # every image is once another one's
         found = summarise(np.array(cosine), np.array(other), np.array(level))
-        numbers = {**_made_by(views), **found.numbers()}
+        maker = encoder_of(run.dataset, views)
+        if maker == config.encoder:
+            run.progress.message(f"{self.name}: {SELF_JUDGED.format(maker)}")
+        judged = {"judge": config.encoder, "made_with": maker, "independent": maker != config.encoder}
+        numbers = {**_made_by(views), **judged, **found.numbers()}
         content = json.dumps({"encoder": dict(encoder.fingerprint()), **numbers}, indent=1, sort_keys=True)
         write_atomic(run.folder / FACTS, f"{content}\n".encode())
         return numbers
@@ -124,6 +134,17 @@ def _mean_cosine(made: Float64[np.ndarray, "v d"], embedding: Float64[np.ndarray
     return float(cosines(made, np.broadcast_to(embedding, made.shape)).mean())
 
 
+def encoder_of(dataset: Dataset, views: Column) -> str | None:
+    """The encoder whose embeddings the views were made of; None where nobody knows any more."""
+    made = views.identity.config
+    if made.get("encoder"):
+        return str(made["encoder"])
+    if dataset.is_artifact("foreground") and dataset.artifact("foreground").identity.config.get("encoder"):
+        return str(dataset.artifact("foreground").identity.config["encoder"])
+    generator = str(made.get("generator", ""))
+    return default_encoder(generator) if generator in GENERATORS else None
+
+
 def _made_by(views: Column) -> dict[str, Any]:
     """Generator and strategy of a column, as its identity has them."""
     config = views.identity.config
@@ -140,4 +161,11 @@ def summary_lines(dataset: Dataset) -> list[str]:
             numbers = json.loads(read_file(artifact.path(FACTS)))
             made_by = [str(numbers[each]) for each in ("generator", "strategy", "level") if each in numbers]
             rows.append((" ".join(made_by) or name, numbers))
-    return table_lines(rows) if rows else []
+    judges = {judge_of(numbers) for _, numbers in rows}
+    judged = [f"judged by {', '.join(sorted(name for name, _ in judges))}"] if rows else []
+    themselves = sorted(name for name, independent in judges if not independent)
+    return [
+        *(table_lines(rows) if rows else []),
+        *judged,
+        *(f"note: {SELF_JUDGED.format(each)}" for each in themselves),
+    ]

@@ -53,6 +53,7 @@ class GenerateStage(MapStage[GenerateConfig]):
     """
 
     name = "generate"
+    elsewhere: ClassVar[str] = "another --column"
     version = 3
     by_choice: ClassVar[frozenset[str]] = frozenset({NOT_IN_SUBSET})
     shown_as = "genview"

@@ -10,7 +10,7 @@ from jaxtyping import Int64
 
 from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
-from viewkit.pipelines.pack.keys import row_key, shuffled
+from viewkit.pipelines.pack.keys import display, row_key, shuffled
 from viewkit.pipelines.pack.listing import Listing, Texts, listing_digest, span
 from viewkit.pipelines.pack.raw import LABEL, PATH, extension_of, reject_file
 from viewkit.shards.row import Reject, Row
@@ -42,8 +42,14 @@ class FolderSources:
         self.digest = listing_digest("folder", listing.images)
         names = sorted({found.path.split("/")[0] for found in listing.images if "/" in found.path})
         self.classes: tuple[str, ...] | None = tuple(names) if labels == "folders" else None
-        ignored = listing.others + len(listing.tars)
-        self.notes: tuple[str, ...] = (f"{ignored} other files in the source were left out",) if ignored else ()
+        ignored, beside = listing.others + len(listing.tars), listing.annotations
+        notes = [f"{ignored} other files in the source were left out"] if ignored else []
+        if beside:
+            notes.append(
+                f"{len(beside)} of them are images that belong to another one, such as {display(beside[0])}; tars keep "
+                "such members beside their image, see docs/pack.md"
+            )
+        self.notes: tuple[str, ...] = tuple(notes)
 
     @property
     def num_rows(self) -> int:

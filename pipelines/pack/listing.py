@@ -6,7 +6,7 @@ Listings are handed to every worker, so a million paths are kept as one block of
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import overload
@@ -51,11 +51,15 @@ class Found:
 
 @dataclass
 class Listing:
-    """Everything below a folder, sorted by path into what may be packed and what is only counted."""
+    """Everything below a folder, sorted by path into what may be packed and what is only counted.
+
+    annotations: images that belong to another one, see `ANNOTATIONS`; counted among the others, too.
+    """
 
     images: list[Found] = field(default_factory=list)
     tars: list[Found] = field(default_factory=list)
     compressed: list[str] = field(default_factory=list)
+    annotations: list[str] = field(default_factory=list)
     others: int = 0
 
 
@@ -63,6 +67,8 @@ JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo")
 NETPBM_SUFFIXES = (".ppm", ".pgm", ".pbm", ".pnm")
 OTHER_SUFFIXES = (".png", ".apng", ".webp", ".gif", ".bmp", ".dib", ".tif", ".tiff", ".avif", ".heic", ".heif")
 IMAGE_SUFFIXES = frozenset((*JPEG_SUFFIXES, *NETPBM_SUFFIXES, *OTHER_SUFFIXES))
+ANNOTATIONS = frozenset(("mask", "masks", "seg", "segmentation", "depth", "alpha", "matte", "panoptic", "instances"))
+"""Words that name an annotation of the image KEY in KEY.WORD.png."""
 COMPRESSED_TARS = (".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4")
 
 
@@ -83,9 +89,21 @@ def list_folder(root: Path, *, leave_out: Path | None = None) -> Listing:
             listing.others += 1
             if lower.endswith(COMPRESSED_TARS):
                 listing.compressed.append(path)
+    images = {os.path.splitext(found.path)[0] for found in listing.images}
+    listing.annotations = sorted(found.path for found in listing.images if _annotates(found.path, images))
+    belong = set(listing.annotations)
+    listing.images = [found for found in listing.images if found.path not in belong]
+    listing.others += len(belong)
     for found in (listing.images, listing.tars):
         found.sort(key=lambda one: one.path.encode("utf-8", "surrogateescape"))
     return listing
+
+
+def _annotates(path: str, stems: Set[str]) -> bool:
+    """Whether this is, like KEY.mask.png beside KEY.jpg, no image of its own. stems: paths of all without the last
+    suffix."""
+    stem, _, word = os.path.splitext(path)[0].rpartition(".")
+    return word.lower() in ANNOTATIONS and stem in stems
 
 
 def _walk(

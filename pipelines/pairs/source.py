@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 
@@ -71,6 +72,12 @@ class PairSource:
     @property
     def steps_per_epoch(self) -> int:
         return self.loader.steps_per_epoch
+
+    def with_batches_of(self, rows: int) -> "PairSource":
+        """The same source in batches of so many rows."""
+        other = copy(self)
+        other.loader = self.loader.with_batches_of(rows)
+        return other
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[ViewBatch]:
         """Batches of `epoch` from `start_step` on."""

@@ -20,7 +20,7 @@ from viewkit.pipelines.pretrain.quality import RATER, rater_inputs
 from viewkit.pipelines.training.cost import count_step
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.loop import METRICS, train
-from viewkit.pipelines.training.monitoring import read_metrics
+from viewkit.pipelines.training.metrics import read_metrics
 from viewkit.pipelines.training.multi_view import MULTI_VIEW
 from viewkit.pipelines.training.prepare import Optimisation, Training, prepare_training
 from viewkit.pipelines.views.policies import load_policy
@@ -38,6 +38,10 @@ class PretrainStage(FitStage[PretrainConfig]):
     """Writes config.json, encoder.safetensors with encoder.json, metrics.jsonl and checkpoint/ into ``runs/NAME``."""
 
     name: ClassVar[str] = "pretrain"
+    elsewhere: ClassVar[str] = (
+        "another --name (also for more epochs or steps: a finished run is not trained further, its learning rate has "
+        "come to its end)"
+    )
     version: ClassVar[int] = 2
     resumes: ClassVar[bool] = True
     trains: ClassVar[bool] = True

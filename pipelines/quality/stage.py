@@ -52,6 +52,7 @@ class QualityStage(MapStage[QualityConfig]):
     """
 
     name = "quality"
+    elsewhere: ClassVar[str] = "another --column"
     shown_as = "quality"
     holds: ClassVar[Mapping[str, str]] = {
         "quality.npy": "float32 [r c]: GenView's q of the c = v (v - 1) / 2 pairs of every round, in the order of "

@@ -78,6 +78,7 @@ def fidelity_table(artifacts: Mapping[str, Artifact]) -> Findings | None:
     """What `viewkit fidelity` measured, one row per artifact (GenView, tab. 10); None where nothing was measured."""
     measured = {name: decode_json(read_file(each.path("fidelity.json"))) for name, each in artifacts.items()}
     levels = sorted({int(level) for numbers in measured.values() for level in numbers["levels"]})
+    judged = {(numbers["encoder"]["encoder"], bool(numbers.get("independent"))) for numbers in measured.values()}
     rows = []
     for name, numbers in measured.items():
         made_by = " ".join(str(numbers[each]) for each in ("generator", "strategy", "level") if each in numbers)
@@ -93,8 +94,10 @@ def fidelity_table(artifacts: Mapping[str, Artifact]) -> Findings | None:
         )
     if not rows:
         return None
+    judges = sorted(name + ("" if independent else " (it made them, too)") for name, independent in judged)
     note = (
-        "Mean cosine of a view's and its image's embedding; chance: of a view and another image. Share of images in ()."
+        f"Judged by {', '.join(judges)}. Mean cosine of a view's and its image's embedding; chance: of a view and "
+        "another image. Share of images in ()."
     )
     columns = ("views", "images", "cosine", "chance", *(f"level {level}" for level in levels))
     return Findings((FoundTable("How near the views are to their images", note, columns, tuple(rows)),), ())

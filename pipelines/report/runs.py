@@ -11,7 +11,7 @@ from viewkit.pipelines.hard_views.log import read_view_log
 from viewkit.pipelines.pairs.options import ViewOptions
 from viewkit.pipelines.report.charts import Chart, Series, line_chart
 from viewkit.pipelines.report.findings import FoundTable
-from viewkit.pipelines.training.monitoring import read_metrics
+from viewkit.pipelines.training.metrics import read_metrics
 from viewkit.pipelines.training.multi_view import multi_view_option_names
 from viewkit.shards.artifact import Artifact
 

@@ -32,6 +32,7 @@ class RescoreStage(MapStage[RescoreConfig]):
     """
 
     name = "rescore"
+    elsewhere: ClassVar[str] = "another --column"
     shown_as = "pairs_rescored"
     holds: ClassVar[Mapping[str, str]] = {
         "recipes.npy": "as in `pairs`",

@@ -46,6 +46,7 @@ class ScoreStage(MapStage[ScoreConfig]):
     """
 
     name = "score"
+    elsewhere: ClassVar[str] = "another --column"
     version: ClassVar[int] = 3
     by_choice: ClassVar[frozenset[str]] = frozenset({NOT_IN_SUBSET})
     shown_as = "pairs"

@@ -1,6 +1,6 @@
 """The weighted kNN probe: do neighbours in feature space share a class? (Wu et al. 2018, sec. 3.4)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from viewkit.pipelines.encoders.encoder import FeatureExtractor
 from viewkit.pipelines.encoders.labelled_features import labelled_features
+from viewkit.pipelines.encoders.labels import Labels
 from viewkit.pipelines.pairs.samples import SampleReader
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.neighbours import vote
@@ -21,24 +22,31 @@ NEIGHBOURS = 20
 
 @dataclass(frozen=True)
 class KnnProbe:
-    """Top-1 of the kNN probe on the training images, each one left out of its own vote, by the backbone as it is."""
+    """Top-1 of the kNN probe on the training images, each one left out of its own vote, by the backbone as it is.
+
+    labels: attached ones, for images that have none of their own.
+    """
 
     images: Column
     reader: SampleReader
     policy: Policy
     device: str
+    labels: Labels = field(default_factory=Labels)
 
     @cached_property
     def labelled(self) -> bool:
         """Whether the images have labels; judged by the first row."""
-        return self.images.num_rows > 0 and "cls" in self.images.fields(0)
+        if self.images.num_rows == 0:
+            return False
+        first = self.images.index.keys[0]
+        return self.labels.of(first, self.images.fields(0)) is not None
 
     def check(self, option: str, value: int) -> None:
         """`ConfigError` naming the option when there are no labels."""
         if not self.labelled:
             raise ConfigError(
-                f"{option} is {value} and the images have no labels; leave the option out, or pack them with "
-                "'--labels folders' or from tars that hold .cls members"
+                f"{option} is {value} and the images have no labels; leave the option out, or attach some "
+                "with 'viewkit label'"
             )
 
     @torch.inference_mode()
@@ -49,7 +57,7 @@ class KnnProbe:
         framework.eval()
         policy = self.policy
         encoder = FeatureExtractor(framework.kept, policy.side_px, policy.mean, policy.std, self.device)
-        found = labelled_features(encoder, self.images, self.reader)
+        found = labelled_features(encoder, self.images, self.reader, self.labels)
         if found is None:
             return {}
         features, labels = found

@@ -7,7 +7,7 @@ number of threads. Under torchrun every process runs this loop; the main one wri
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,7 +19,7 @@ from viewkit.pipelines.distributed import barrier, gather, is_main, mean_over_pr
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.models.checkpoint import load_training, save_training
 from viewkit.pipelines.models.dropping import seed_drops
-from viewkit.pipelines.pairs.source import ViewBatch
+from viewkit.pipelines.pairs.source import PairSource, ViewBatch
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.monitoring import Alarms, MetricsLog, Monitoring, TensorBoard, feature_std, rank_me
 from viewkit.pipelines.training.optimisers import set_rates
@@ -30,6 +30,12 @@ CHECKPOINT = "checkpoint/last.safetensors"
 METRICS = "metrics.jsonl"
 CHECKPOINT_S = 30.0
 """Least time between two checkpoints."""
+SHOWN = ("loss", "lr", "knn_top1")
+"""Numbers of a line of metrics that whoever watches sees."""
+TIMED_ROWS = {"cpu": (8, 32), "cuda": (32, 128)}
+"""Rows of the two small batches that a plan times: what they need of memory is bounded, whatever the batch is."""
+TIMED_S = 4.0
+"""Seconds after which a plan times no further step."""
 
 BatchSelector = Callable[[Framework, ViewBatch, Stepper], ViewBatch]
 """Chooses, among the views of a batch, those that are trained on (hard views); samples nothing."""
@@ -82,12 +88,13 @@ def train(
             seed_drops(framework, schedule.seed, framework.step)
             chosen = batch if selector is None else selector(framework, batch, stepper)
             window.add(train_step(framework, optimiser, chosen, schedule, stepper), chosen)
-            run.progress.advance(1, **{name: last[name] for name in ("loss", "lr") if name in last})
+            run.progress.advance(1)
         last = window.line(framework, source.steps_per_epoch, schedule)
         if monitoring.probes_at(framework.step) and is_main():
             assert monitoring.probe is not None
             last |= monitoring.probe(framework)
             framework.train()
+        run.progress.advance(0, **{name: last[name] for name in SHOWN if name in last})
         for log in logs:
             log.append(last)
         alarms.check(last)
@@ -126,23 +133,55 @@ def train_step(
 def time_steps(
     framework: Framework,
     optimiser: Optimizer,
-    source: Source,
+    source: PairSource,
     schedule: Schedule,
     device: str,
     *,
     selector: BatchSelector | None = None,
-    count: int = 3,
 ) -> float:
-    """Seconds a step takes here, data included: the mean of `count` real steps after one more that is not counted."""
+    """Seconds a step would take here, data included, extrapolated from real steps on two small batches.
+
+    A step costs a part that every step has, and a part for each row; both come from the two batches. A batch that is
+    no larger than the first of them is timed as it is.
+    """
     framework.train()
     stepper = Stepper.make(device, schedule.precision, schedule.micro_batch)
-    started = time.perf_counter()
-    for step, batch in enumerate(_batches(source, 0, count + 1)):
-        seed_drops(framework, schedule.seed, step)
-        chosen = batch if selector is None else selector(framework, batch, stepper)
-        float(train_step(framework, optimiser, chosen, schedule, stepper))  # waits for the device
-        started = time.perf_counter() if step == 0 else started
-    return (time.perf_counter() - started) / count
+    rows, found = source.loader.batch_size, []
+    begin = time.perf_counter()
+    for size in sorted({min(rows, each) for each in TIMED_ROWS[torch.device(device).type]}):
+        fastest = float("inf")
+        for step, started, batch in _timed(_batches(source.with_batches_of(size), 0, 3)):
+            seed_drops(framework, schedule.seed, step)
+            chosen = batch if selector is None else selector(framework, batch, stepper)
+            float(train_step(framework, optimiser, chosen, schedule, stepper))  # waits for the device
+            fastest = min(fastest, time.perf_counter() - started)
+            if time.perf_counter() - begin > TIMED_S:
+                break
+        found.append((size, fastest))
+        if time.perf_counter() - begin > TIMED_S:
+            break
+    return extrapolated(found, rows)
+
+
+def extrapolated(found: Sequence[tuple[int, float]], rows: int) -> float:
+    """Seconds for a batch of so many rows, from (rows, seconds) of one or two smaller ones, on a straight line.
+
+    A line that falls, as noise may have it, says nothing: the larger batch's seconds are then in proportion.
+    """
+    (size, seconds), *more = found
+    if not more:
+        return seconds * rows / size
+    larger, longer = more[0]
+    slope = (longer - seconds) / (larger - size)
+    return longer + slope * (rows - larger) if slope > 0 else longer * rows / larger
+
+
+def _timed(batches: Iterator[ViewBatch]) -> Iterator[tuple[int, float, ViewBatch]]:
+    """(number, when its loading began, batch) of each."""
+    step, started = 0, time.perf_counter()
+    for batch in batches:
+        yield step, started, batch
+        step, started = step + 1, time.perf_counter()
 
 
 def _batches(source: Source, start: int, stop: int) -> Iterator[ViewBatch]:

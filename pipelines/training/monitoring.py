@@ -13,8 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from viewkit.pipelines.training.framework import Framework
+from viewkit.pipelines.training.metrics import Number, read_metrics
 from viewkit.shards.errors import ConfigError, DataError
-from viewkit.shards.files import explained, open_own, read_file, write_atomic
+from viewkit.shards.files import explained, open_own, write_atomic
 
 LOG_EVERY = 10
 """Steps between two lines of metrics; checkpoints are written at such steps only."""
@@ -26,7 +27,6 @@ COLLAPSED = 0.02
 PATIENCE = 3
 """Consecutive lines of metrics, after the warm-up, with a collapsed spread that stop the training."""
 
-Number = float | int | None
 Probe = Callable[[Framework], Mapping[str, float]]
 """Measures the network on the way, e.g. by nearest neighbours; gives numbers for metrics.jsonl."""
 
@@ -98,27 +98,6 @@ class MetricsLog:
 
     def close(self) -> None:
         """Nothing is kept open between lines."""
-
-
-def read_metrics(path: Path) -> list[dict[str, Number]]:
-    """Lines of a metrics.jsonl, oldest first, up to the first that is torn: a power cut may leave such a line."""
-    lines: list[dict[str, Number]] = []
-    *complete, _ = read_file(path).split(b"\n")
-    for text in complete:
-        line = _parsed(text)
-        if line is None:
-            break
-        lines.append(line)
-    return lines
-
-
-def _parsed(text: bytes) -> dict[str, Number] | None:
-    try:
-        line = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    numbers = isinstance(line, dict) and all(value is None or isinstance(value, int | float) for value in line.values())
-    return line if numbers and isinstance(line.get("step"), int) else None
 
 
 def _render(line: Mapping[str, Number]) -> bytes:

@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from torch.optim import Optimizer
 
+from viewkit.pipelines.encoders.labels import labels_of
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.models.norms import share_norms
 from viewkit.pipelines.pairs.samples import SampleReader
@@ -47,7 +48,7 @@ class Training(Generic[AnyFramework]):
     probe: KnnProbe
 
     def plan(self, device: str) -> dict[str, Any]:
-        """Numbers for ``--dry-run``; a few real steps are timed."""
+        """Numbers for ``--dry-run``; a few real steps on small batches are timed, in seconds and bounded memory."""
         step_s = time_steps(self.framework, self.optimiser, self.source, self.schedule, device, selector=self.selector)
         return {
             "rows": self.source.loader.num_rows,
@@ -75,7 +76,7 @@ def prepare_training(
     check_micro_batch(framework.encoder, settings.micro_batch, source.loader.batch_size)
     share_norms(framework, run.device)
     framework = framework.to(run.device)
-    probe = KnnProbe(run.dataset.column("images"), SampleReader(), source.policy, run.device)
+    probe = KnnProbe(run.dataset.column("images"), SampleReader(), source.policy, run.device, labels_of(run.dataset))
     if settings.knn_epochs is not None:
         probe.check("knn_epochs", settings.knn_epochs)
     monitoring = Monitoring(

@@ -1,6 +1,6 @@
 """The table of commands agrees with the stages it names."""
 
-from viewkit.cli.commands import PIPELINE
+from viewkit.cli.commands import COMPARE, PIPELINE
 from viewkit.pipelines.pairs import filter
 from viewkit.shards.commands import command_for, writers
 from viewkit.shards.dataset import Dataset
@@ -10,7 +10,7 @@ NAMES_OF_USERS = {"pairs_rescored", "pairs_drawn"}
 
 
 def test_every_part_of_a_dataset_has_the_command_that_runs_its_stage():
-    commands = {spec.name for spec in PIPELINE}
+    commands = {spec.name for spec in (*PIPELINE, COMPARE)}
     assert {command.split()[1] for command in writers().values()} <= commands
     for spec in PIPELINE:
         for step in spec.steps:

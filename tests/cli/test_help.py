@@ -49,7 +49,7 @@ def test_pretrain_shows_ten_options_first_and_the_others_in_groups(capsys):
         "Training", "How it runs", "General",
     ]  # fmt: skip
     assert found[MAIN_GROUP][0] == "--preset" and len(found[MAIN_GROUP]) <= 11
-    assert found["General"] == ["--config", "--dry-run", "--json", "--help"]
+    assert found["General"] == ["--config", "--redo", "--dry-run", "--json", "--help"]
 
 
 @pytest.mark.parametrize("spec", PIPELINE, ids=lambda spec: spec.name)

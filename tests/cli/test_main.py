@@ -140,8 +140,8 @@ def test_json_events_are_one_object_a_line_and_end_with_the_counts(capsys, tmp_p
     code, out, _ = ran(capsys, "pack", "demo:test", tmp_path / "data", "--json")
     assert code == 0
     events = [json.loads(line) for line in out.splitlines()]
-    assert [events[0]["event"], events[-1]["event"]] == ["start", "done"]
-    assert events[-1]["seen"] == events[-1]["kept"] == events[0]["total"]
+    assert [each["event"] for each in (events[0], *events[-2:])] == ["start", "done", "next"]
+    assert events[-2]["seen"] == events[-2]["kept"] == events[0]["total"]
     assert sum(1 for event in events if event["event"] == "progress") >= 1
 
 

@@ -20,7 +20,7 @@ from viewkit.cli.options import read_toml
 from viewkit.pipelines.generate.generators.unclip import UnclipFolder
 from viewkit.pipelines.generate.levels import LevelTable
 from viewkit.pipelines.models.checkpoint import load_tensors
-from viewkit.pipelines.training.monitoring import read_metrics
+from viewkit.pipelines.training.metrics import read_metrics
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.shards.codecs import decode_image, decode_json, decode_npy, image_size
 from viewkit.shards.dataset import Dataset

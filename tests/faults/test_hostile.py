@@ -19,7 +19,8 @@ from viewkit.pipelines.engine.memory import is_out_of_memory
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.engine.workers import PATIENCE_S, run_shards
 from viewkit.pipelines.models.compiling import VARIABLE, compile_privately
-from viewkit.pipelines.training.monitoring import MetricsLog, read_metrics
+from viewkit.pipelines.training.metrics import read_metrics
+from viewkit.pipelines.training.monitoring import MetricsLog
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, RefusedError
 from viewkit.shards.lock import claim_lock, writer_lock

@@ -146,7 +146,7 @@ def test_columns_made_from_other_images_of_the_same_names_are_found(tmp_path):
     rewrite(images, 0, [Row(row.key, {**row.fields, "bin": b"other"}) for row in images.rows(0)])
     assert problems(dataset) == [
         f"{tmp_path / 'lengths'}: it was made from another 'images' than the one that is there now; delete "
-        f"{tmp_path / 'lengths'} and rerun 'viewkit lengths', or bring the old 'images' back"
+        f"{tmp_path / 'lengths'} and rerun 'viewkit lengths' (its --redo deletes it), or bring the old 'images' back"
     ]
     with pytest.raises(DataError, match="made from another 'images'"):
         Dataset(tmp_path).input_digest("lengths", for_stage="test")

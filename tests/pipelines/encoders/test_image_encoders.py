@@ -139,7 +139,9 @@ def test_every_form_of_a_name_has_its_card(name):
     "name", ["", "clip", "estimator2", "runs/", "runs/a/b", "timm:", "timm:a/b", "open_clip:A", "unclip/random"]
 )
 def test_other_names_are_refused_with_all_forms(name):
-    words = "it must be estimator, runs/NAME, timm:NAME, open_clip:MODEL/TAG, unclip, kandinsky, ip-adapter, e.g."
+    words = (
+        "it must be estimator, runs/NAME, timm:NAME, open_clip:MODEL/TAG, colour, unclip, kandinsky, ip-adapter, e.g."
+    )
     with pytest.raises(ConfigError, match=words) as found:
         encoder_card(name)
     assert str(found.value).startswith(f"encoder is '{name}'; ")

@@ -20,7 +20,7 @@ from viewkit.pipelines.audit.config import AuditConfig
 from viewkit.pipelines.audit.stage import AuditStage
 from viewkit.pipelines.engine.contract import Silent
 from viewkit.pipelines.engine.run import run_stage
-from viewkit.pipelines.engine.threads import one_thread, side_by_side
+from viewkit.pipelines.engine.threads import one_thread, side_by_side, thread_advice
 from viewkit.pipelines.generate.fidelity_config import FidelityConfig
 from viewkit.pipelines.generate.fidelity_stage import FidelityStage
 from viewkit.shards.dataset import Dataset
@@ -108,9 +108,15 @@ class Spoken(Silent):
         self.lines.append(text)
 
 
-def test_a_training_that_goes_on_with_other_threads_says_so(tmp_path, two_threads):
+def test_a_training_that_goes_on_with_other_threads_says_so(tmp_path, two_threads, monkeypatch):
     dataset, spoken = numbers_dataset(tmp_path), Spoken()
+    monkeypatch.setattr("os.getloadavg", lambda: (9.0, 9.0, 9.0))
     run_stage(Trains(), TotalConfig(), dataset, CPU, spoken)
+    advice = spoken.lines.pop()
+    assert "total: other jobs keep these" in advice and "OMP_NUM_THREADS=1 is usually faster then" in advice
+    (tmp_path / "total" / "receipt.json").unlink()
+    run_stage(Trains(), TotalConfig(), dataset, CPU, spoken)
+    assert spoken.lines == []  # what was begun keeps its threads
     (tmp_path / "total" / "receipt.json").unlink()
     torch.set_num_threads(1)
     run_stage(Trains(), TotalConfig(), dataset, CPU, spoken)
@@ -172,3 +178,13 @@ def test_every_stage_but_a_training_writes_the_same_bytes_whatever_the_number_of
 
 if __name__ == "__main__":
     make(Path(sys.argv[1]))
+
+
+def test_threads_that_others_keep_from_running_are_advised_against():
+    assert thread_advice(threads=2, cores=2, load=0.3) is None
+    assert thread_advice(threads=1, cores=2, load=9.0) is None
+    assert thread_advice(threads=2, cores=2, load=3.1) == (
+        "other jobs keep these 2 cores busy (load 3.1) and torch computes on 2 threads; OMP_NUM_THREADS=1 is usually "
+        "faster then"
+    )
+    assert "OMP_NUM_THREADS=6 " in thread_advice(threads=16, cores=16, load=10.0)

@@ -111,7 +111,7 @@ def test_an_estimator_that_is_taken_as_it_is_takes_no_option(tmp_path, option, v
 @pytest.mark.parametrize("option", ["trunk_images", "trunk_views"])
 def test_what_a_trunk_alone_reads_is_refused_without_one_and_no_part_of_the_identity(option):
     stage = EstimatorStage()
-    assert option not in stage.settings(EstimatorConfig())
-    assert stage.settings(EstimatorConfig(trunk="runs/a", **{option: 99}))[option] == 99
+    assert option not in stage.settings(EstimatorConfig(preset="pico-32"))
+    assert stage.settings(EstimatorConfig(preset="pico-32", trunk="runs/a", **{option: 99}))[option] == 99
     with pytest.raises(ConfigError, match=f"{option} is 99: it needs --trunk"):
         stage.check(EstimatorConfig(**{option: 99}))

@@ -1,6 +1,7 @@
 """How near views are to their images, and which of them are shown."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from reference.genview_worlds import CPU, discs_dataset
 
 from viewkit.pipelines.encoders.open import open_encoder
+from viewkit.pipelines.engine.contract import Silent
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.foreground.stage import ForegroundStage
 from viewkit.pipelines.generate.config import GenerateConfig
@@ -18,6 +20,7 @@ from viewkit.pipelines.generate.fidelity_stage import FidelityStage, summary_lin
 from viewkit.pipelines.generate.stage import GenerateStage
 from viewkit.pipelines.report.generated import read_levels, spread_over_levels
 from viewkit.shards.codecs import decode_image, decode_json
+from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, ViewkitError
 
 
@@ -27,7 +30,7 @@ def made(tmp_path_factory):
     config = GenerateConfig(sample=24, strategy="random", sign="+")
     run_stage(ForegroundStage(batch_size=8), config.foreground(), dataset, CPU)
     run_stage(GenerateStage(batch_size=8), config, dataset, CPU)
-    summary = run_stage(FidelityStage(batch_size=5), FidelityConfig(), dataset, CPU)
+    summary = run_stage(FidelityStage(batch_size=5), FidelityConfig(encoder="estimator"), dataset, CPU)
     return dataset, summary.numbers
 
 
@@ -78,9 +81,26 @@ def test_the_file_holds_the_numbers_and_the_table_shows_them(made):
     content = json.loads(dataset.artifact("fidelity").path("fidelity.json").read_bytes())
     assert content["cosine"] == numbers["cosine"]
     assert content["encoder"]["encoder"] == "estimator"
-    header, row = summary_lines(dataset)
+    header, row, judged, note = summary_lines(dataset)
+    assert judged == "judged by estimator" and note.startswith("note: the views were made with the embeddings of 'est")
     assert header.split()[:4] == ["views", "images", "cosine", "chance"]
     assert row.startswith(f"retrieval random      24  {numbers['cosine']:.3f} +- ")
+
+
+def test_the_usual_judge_had_no_part_in_making_the_views(made, tmp_path):
+    dataset, numbers = made
+    assert (numbers["judge"], numbers["made_with"], numbers["independent"]) == ("estimator", "estimator", False)
+    said = []
+    progress = Silent()
+    progress.message = said.append
+    copied = Dataset(shutil.copytree(dataset.path, tmp_path / "copy"))
+    shutil.rmtree(copied.path / "fidelity")
+    found = run_stage(FidelityStage(batch_size=5), FidelityConfig(), copied, CPU, progress).numbers
+    assert (found["judge"], found["made_with"], found["independent"]) == ("colour", "estimator", True)
+    assert found["chance"] < found["cosine"] <= 1 and said == []
+    shutil.rmtree(copied.path / "fidelity")
+    run_stage(FidelityStage(batch_size=5), FidelityConfig(encoder="estimator"), copied, CPU, progress)
+    assert "'estimator' judges them" in said[0]
 
 
 def test_a_table_of_several_has_a_dash_where_a_level_is_missing():

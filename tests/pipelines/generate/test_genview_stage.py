@@ -289,7 +289,7 @@ def test_a_table_by_key_needs_no_sign(fresh, monkeypatch, tmp_path):
     assert run_stage(GenerateStage(batch_size=8, levels=table), config, fresh, CPU).kept == 39
     shares = tmp_path / "shares.csv"
     shares.write_text("share,level\n0,0\n0.5,100\n")
-    with pytest.raises(DataError, match="remains open"):
+    with pytest.raises(DataError, match=r"remains open.*where neither column of that sheet shows the objects"):
         run_stage(GenerateStage(batch_size=8, levels=shares, column="genview_share"), config, fresh, CPU)
 
 

@@ -256,3 +256,11 @@ def test_classes_are_found_in_any_number_of_folders(tmp_path: Path) -> None:
     for row in rows:
         assert isinstance(row, Row)
         assert expected[int(row.fields["cls"])] == row.fields[LABEL].decode()
+
+
+def test_masks_beside_their_images_are_no_images_and_this_is_said(tmp_path: Path) -> None:
+    write(tmp_path, "a.jpg.png", "x/1.png", "x/1.mask.png", "x/2.mask.png", "3.png", "3.seg.png", "3.crop.png")
+    source = open_source(str(tmp_path), PackConfig())
+    assert paths(source) == {"a.jpg.png", "x/1.png", "x/2.mask.png", "3.png", "3.crop.png"}
+    assert source.notes[0] == "2 other files in the source were left out"
+    assert source.notes[1].startswith("2 of them are images that belong to another one, such as 3.seg.png; tars keep")

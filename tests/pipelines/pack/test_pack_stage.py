@@ -110,7 +110,7 @@ def test_a_source_that_has_changed_is_refused(tmp_path: Path) -> None:
     before = contents(dataset.path)
     pack(source, tmp_path / "out")
     (source / "plain.jpg").rename(source / "renamed.jpg")
-    with pytest.raises(RefusedError, match="listing"):
+    with pytest.raises(RefusedError, match="its source has other files now"):
         pack(source, tmp_path / "out")
     assert contents(dataset.path) == before
 

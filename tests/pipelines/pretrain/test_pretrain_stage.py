@@ -139,6 +139,38 @@ def test_a_plan_is_measured_and_writes_nothing(dataset):
     assert not (dataset.path / "runs" / "plan").exists()
 
 
+def test_a_plan_never_makes_a_whole_batch(dataset, monkeypatch):
+    sizes = []
+
+    def step(framework, optimiser, batch, schedule, stepper):
+        sizes.append(len(batch.views[0]))
+        return torch.zeros(())
+
+    monkeypatch.setattr(loop, "train_step", step)
+    monkeypatch.setattr(loop, "TIMED_ROWS", {"cpu": (4, 6), "cuda": (4, 6)})
+    plan = plan_stage(PretrainStage("plan"), replace(CONFIG, batch_size=32), dataset, CPU)
+    assert sizes == [4] * 3 + [6] * 3 and plan["step_s"] > 0
+
+
+def test_a_plan_stops_when_its_time_is_over(dataset, monkeypatch):
+    sizes = []
+
+    def step(framework, optimiser, batch, schedule, stepper):
+        sizes.append(len(batch.views[0]))
+        return torch.zeros(())
+
+    monkeypatch.setattr(loop, "train_step", step)
+    monkeypatch.setattr(loop, "TIMED_S", 0.0)
+    plan_stage(PretrainStage("plan"), CONFIG, dataset, CPU)
+    assert sizes == [min(8, CONFIG.batch_size)]
+
+
+def test_seconds_of_a_step_are_carried_over_on_a_line():
+    assert loop.extrapolated([(8, 1.0)], 32) == 4.0
+    assert loop.extrapolated([(8, 1.0), (16, 1.8)], 256) == pytest.approx(1.8 + 24.0)
+    assert loop.extrapolated([(8, 2.0), (16, 1.0)], 32) == 2.0  # noise: in proportion to the larger one
+
+
 def test_a_run_on_scored_pairs_reads_generated_views_when_the_candidates_hold_some(tmp_path):
     dataset = make_images(tmp_path / "d", count=24, shard_rows=12)
     make_genview(dataset, missing=("row0005",))

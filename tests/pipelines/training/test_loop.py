@@ -10,7 +10,8 @@ from viewkit.pipelines.pairs.source import ViewBatch
 from viewkit.pipelines.training import loop
 from viewkit.pipelines.training.framework import Framework, Outputs
 from viewkit.pipelines.training.loop import CHECKPOINT, METRICS, Window, train
-from viewkit.pipelines.training.monitoring import MetricsLog, Monitoring, read_metrics
+from viewkit.pipelines.training.metrics import read_metrics
+from viewkit.pipelines.training.monitoring import MetricsLog, Monitoring
 from viewkit.pipelines.training.optimisers import create_optimiser
 from viewkit.pipelines.training.schedules import Schedule
 from viewkit.pipelines.training.step import Stepper

@@ -1,0 +1,147 @@
+"""`viewkit label`: labels attached later; keys stay, and evaluate and the kNN probe read them."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from viewkit.cli.main import run
+from viewkit.pipelines.encoders.labels import Labels, labels_of
+from viewkit.pipelines.evaluate.labelled import find_labelled, read_labelled
+from viewkit.pipelines.pack.keys import row_key
+from viewkit.pipelines.pack.labels import Entry, match, numbers_of
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import DataError
+
+NAMES = ("a/1.png", "a/2.png", "b/3.png", "4.png")
+
+
+def ran(capsys, *arguments):
+    code = run([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def write(folder, *names):
+    for number, name in enumerate(names):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((20, 20, 3), 40 * number, np.uint8)).save(path)
+
+
+@pytest.fixture
+def unlabelled(tmp_path, capsys):
+    write(tmp_path / "source", *NAMES)
+    assert ran(capsys, "pack", tmp_path / "source", tmp_path / "data", "--workers", "1")[0] == 0
+    return Dataset(tmp_path / "data")
+
+
+def attached(dataset):
+    """Path in the source -> class number."""
+    labels = labels_of(dataset).attached
+    return {name: labels[row_key(name)] for name in NAMES if row_key(name) in labels}
+
+
+def test_lines_of_a_csv_file_name_keys_or_paths_and_the_keys_stay(unlabelled, tmp_path, capsys):
+    with pytest.raises(DataError, match=r"no label for 4 of its 4 images.*attach labels with 'viewkit label"):
+        find_labelled(unlabelled, "train")
+    before = unlabelled.column("images").digest
+    table = tmp_path / "labels.csv"
+    table.write_text(f"file,label\n{row_key('a/1.png')},cat\n./a/2.png,cat\n\nb/3.png,dog\n4.png,ant\nnobody.png,dog\n")
+    code, _, err = ran(capsys, "label", unlabelled.path, "--from", table)
+    assert code == 0
+    assert "label: 1 entries of" in err and "are no image of this dataset (first: line 7, nobody.png)" in err
+    assert attached(unlabelled) == {"a/1.png": 1, "a/2.png": 1, "b/3.png": 2, "4.png": 0}
+    assert labels_of(unlabelled).classes == {0: "ant", 1: "cat", 2: "dog"}
+    assert unlabelled.column("images").digest == before
+    found = read_labelled(unlabelled, "train")
+    assert found.labels.tolist() == [labels_of(unlabelled).attached[key] for key in found.column.index.keys]
+
+
+def test_class_numbers_of_a_csv_file_stay_as_they_are():
+    assert numbers_of(["7", "3", "7"]) == {"7": 7, "3": 3}
+    assert numbers_of(["b", "a"]) == {"a": 0, "b": 1}
+
+
+def test_a_folder_of_class_folders_matches_by_path_or_by_the_file_s_name(unlabelled, tmp_path, capsys):
+    write(tmp_path / "sorted", "cat/a/1.png", "cat/2.png", "dog/b/3.png", "dog/4.png", "top.png")
+    code, _, err = ran(capsys, "label", unlabelled.path, "--from", tmp_path / "sorted")
+    assert (code, "4 entries" in err) == (0, False)
+    assert attached(unlabelled) == {"a/1.png": 0, "a/2.png": 0, "b/3.png": 1, "4.png": 1}
+    code, _, err = ran(capsys, "label", unlabelled.path, "--from", tmp_path / "sorted", "--match", "path")
+    assert code == 3 and "--redo" in err
+    assert ran(capsys, "label", unlabelled.path, "--from", tmp_path / "sorted", "--match", "path", "--redo")[0] == 0
+    assert attached(unlabelled) == {"a/1.png": 0, "b/3.png": 1, "4.png": 1}
+    with pytest.raises(DataError, match=r"no label for 1 of its 4 images \(first: a_2_"):
+        find_labelled(unlabelled, "test")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nobody.png,cat\n", "none of the 1 entries of"),
+        ("a/1.png,cat\na/1.png,dog\n", "has two classes, 'cat' (line 1, a/1.png) and 'dog' (line 2, a/1.png)"),
+        ("a/1.png,cat,3\n", "line 1 has 3 cells or an empty one; needed IMAGE,CLASS"),
+        ("a/1.png,\n", "line 1 has 2 cells or an empty one"),
+        ("file,label\n", "it has no line IMAGE,CLASS"),
+        (b"\xff\xfe", "is no CSV file in UTF-8"),
+        ('a/1.png,"cat\n', "is no CSV file in UTF-8"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_line_and_leaves_no_trace(unlabelled, tmp_path, capsys, text, said):
+    table = tmp_path / "labels.csv"
+    table.write_bytes(text if isinstance(text, bytes) else text.encode())
+    code, _, err = ran(capsys, "label", unlabelled.path, "--from", table)
+    assert code == 1 and err.count("\n") == 1 and said in err
+    assert not (unlabelled.path / "labels").exists()
+
+
+def test_what_labels_come_from_is_needed_and_must_exist(unlabelled, capsys):
+    assert ran(capsys, "label", unlabelled.path)[::2] == (
+        2,
+        "error: label: --from is needed: a folder of class folders, or a CSV file of lines IMAGE,CLASS\n",
+    )
+    code, _, err = ran(capsys, "label", unlabelled.path, "--from", "nowhere")
+    assert code == 1 and "--from is nowhere, which does not exist" in err
+
+
+def test_images_that_are_all_labelled_take_no_others(tmp_path, capsys):
+    write(tmp_path / "source", "a/1.png", "b/2.png")
+    packed = ("pack", tmp_path / "source", tmp_path / "data", "--labels", "folders", "--workers", "1")
+    assert ran(capsys, *packed)[0] == 0
+    code, _, err = ran(capsys, "label", tmp_path / "data", "--from", tmp_path / "source")
+    assert code == 1 and "all 2 images" in err and "labels of their own" in err
+
+
+def test_a_row_s_own_label_counts_first():
+    labels = Labels({"key": 3})
+    assert labels.of("key", {"cls": b"1"}) == b"1"
+    assert labels.of("key", {}) == b"3" and labels.of("other", {}) is None
+
+
+def test_file_names_that_two_images_have_match_none():
+    entries = [Entry("x/1.png", ("x/1.png", "1.png"), "x")]
+    paths = {"k1": "a/1.png", "k2": "b/1.png"}
+    found = match(entries, {"k1": 0, "k2": 1}, "auto", lambda: paths)
+    assert found.labels == {} and len(found.unmatched) == 1
+    assert match(entries, {"k1": 0}, "auto", lambda: {"k1": "a/1.png"}).labels == {"k1": "x"}
+
+
+def test_labels_are_an_input_of_evaluate(unlabelled, tmp_path, capsys):
+    from viewkit.pipelines.evaluate.config import EvaluateConfig
+    from viewkit.pipelines.evaluate.stage import EvaluateStage
+
+    table = tmp_path / "labels.csv"
+    table.write_text("".join(f"{name},{number % 2}\n" for number, name in enumerate(NAMES)))
+    assert ran(capsys, "label", unlabelled.path, "--from", table)[0] == 0
+    write(tmp_path / "other", "0/x.png", "1/y.png")
+    packed = ("pack", tmp_path / "other", tmp_path / "test", "--labels", "folders", "--workers", "1")
+    assert ran(capsys, *packed)[0] == 0
+    stage = EvaluateStage("mine", str(tmp_path / "test"), train=str(unlabelled.path))
+    stage.reads = lambda config: ()
+    found = stage.inputs(EvaluateConfig(), unlabelled)
+    assert found["train labels"] == unlabelled.artifact("labels").digest and "test labels" not in found
+    verified = ran(capsys, "verify", unlabelled.path, "--json")[1]
+    subjects = [json.loads(line)["subject"] for line in verified.splitlines()]
+    assert "labels/labels.json" in subjects and "labels: made from what is here" in subjects
