@@ -53,7 +53,7 @@ def chain_of(experiment: Experiment, source: str, dataset: Path, test: Path, tes
         if spec.name == "pack":
             places = {"source": source, "dataset": str(dataset)}
             jobs.append(make_job(spec, "pack", places, dataset, tables[0] if tables else {}, where))
-            if test_source is not None and "evaluate" in experiment.stages:
+            if test_source is not None and {"evaluate", COMPARE.name} & set(experiment.stages):
                 places = {"source": test_source, "dataset": str(test)}
                 jobs.append(make_job(spec, "pack test", places, test, _of_test(tables), where))
         elif spec.name == "pretrain":

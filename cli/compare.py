@@ -12,7 +12,7 @@ from viewkit.cli.console import print_json, say
 from viewkit.cli.options import Argument, command
 from viewkit.cli.run import FLAGS, checked_stages, run_shown
 from viewkit.pipelines.compare.arms import ARMS, REFERENCE
-from viewkit.pipelines.compare.config import CompareConfig
+from viewkit.pipelines.compare.config import CompareConfig, check_name
 from viewkit.pipelines.compare.plan import Cell, Control
 from viewkit.pipelines.engine.execution import Devices, cores
 from viewkit.pipelines.experiments.experiment import Experiment, load_experiment, with_changes
@@ -157,6 +157,7 @@ def comparison_of(job: Job) -> Comparison:
     """Everything a comparison runs; options are checked."""
     experiment, config = job.experiment, job.config
     assert experiment is not None
+    check_name(job.locations["name"])
     arms = chosen_arms(experiment, config)
     experiment = replace(experiment, runs=arms)
     reference = config.reference or (REFERENCE if REFERENCE in arms else next(iter(arms)))
@@ -200,17 +201,17 @@ def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
         find_labelled(dataset, "train")
     refuse_shared_images(images, find_labelled(Dataset(comparison.test), "test"))
     own = settings[comparison.reference]
-    steps = own["steps"] or own["epochs"] * (images.num_rows // own["batch_size"])
-    if steps < 1:
+    epoch = images.num_rows // own["batch_size"]
+    if not epoch:
         raise ConfigError(
             f"compare: batch_size is {own['batch_size']} and {comparison.dataset} has {images.num_rows} images, fewer "
             "than a batch; lower it, or pack more"
         )
-    lengths = comparison.config.steps_asked() or (steps,)
+    lengths = comparison.config.steps_asked() or (own["steps"] or own["epochs"] * epoch,)
     return [Cell(arm, length) for length in lengths for arm in comparison.arms], notes
 
 
-def compare(job: Job, devices: Devices, *, as_json: bool, closing: bool = True) -> None:
+def compare(job: Job, devices: CompareDevices, *, as_json: bool, closing: bool = True) -> None:
     """Train, evaluate, train the controls, compare; what is there already is verified and kept."""
     from viewkit.pipelines.report.comparisons import text_lines
     from viewkit.shards.dataset import Dataset
@@ -222,12 +223,12 @@ def compare(job: Job, devices: Devices, *, as_json: bool, closing: bool = True) 
         tell(f"compare: {comparison.config.seeds} seeds decide nothing: a verdict needs {JUDGED} at least")
     for note in notes:
         tell(f"compare: {note}")
-    failed = train(comparison, cells, devices, tell)
+    failed = train(comparison, cells, devices, as_json)
     cells = [cell for cell in cells if cell.arm not in failed]
     _refuse_failed(comparison, cells, failed)
     dataset = Dataset(comparison.dataset)
     controls = controls_of(comparison, cells, dataset) if comparison.config.controls else []
-    more = train(comparison, list(dict.fromkeys(each.cell for each in controls)), devices, tell)
+    more = train(comparison, list(dict.fromkeys(each.cell for each in controls)), devices, as_json)
     if more:
         controls, failed = [], {**failed, **{f"{arm}, trained longer": text for arm, text in more.items()}}
     stage = stage_of(comparison, cells, controls, notes)
@@ -239,7 +240,7 @@ def compare(job: Job, devices: Devices, *, as_json: bool, closing: bool = True) 
         raise DataError(_failures(failed))
 
 
-def train(comparison: Comparison, cells: Sequence[Cell], devices: Devices, tell: Any) -> dict[str, str]:
+def train(comparison: Comparison, cells: Sequence[Cell], devices: CompareDevices, as_json: bool) -> dict[str, str]:
     """Every run of the cells, side by side; a line for each. Returns arm -> why it failed."""
     from viewkit.pipelines.engine.interrupts import interruptible
     from viewkit.pipelines.engine.workers import run_shards
@@ -249,9 +250,8 @@ def train(comparison: Comparison, cells: Sequence[Cell], devices: Devices, tell:
     order = [(cell, seed) for seed in range(comparison.config.seeds) for cell in cells]
     runs = [comparison.jobs(cell, seed, baselines=(cell, seed) == order[0] and not cell.control)
             for cell, seed in order]  # fmt: skip
-    places = devices.devices()
-    side_by_side = min(len(runs), devices.num_jobs(places) if isinstance(devices, CompareDevices) else
-                       CompareDevices(device=devices.device).num_jobs(places))  # fmt: skip
+    places, tell = devices.devices(), _teller(as_json)
+    side_by_side = min(len(runs), devices.num_jobs(places))
     failed: dict[str, str] = {}
     tell(f"compare: {len(runs)} runs, {side_by_side} at a time")
 
@@ -266,6 +266,10 @@ def train(comparison: Comparison, cells: Sequence[Cell], devices: Devices, tell:
             if "failed" in result:
                 failed.setdefault(cell.arm, result["failed"])
                 tell(f"compare: [{done}/{len(runs)}] {cell.label}, seed {seed}: failed: {result['failed']}")
+                continue
+            if as_json:
+                print_json({"event": "run", "arm": cell.arm, "steps": cell.steps, "seed": seed, "done": done,
+                            "of": len(runs), **result})  # fmt: skip
                 continue
             numbers = ", ".join(f"{probe} {100 * value:.1f}" for probe, value in result["top1"].items())
             left = (time.monotonic() - started) / done * (len(runs) - done)

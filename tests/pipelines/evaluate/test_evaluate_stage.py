@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_datasets import coloured
 from vs2fi_world import write_column
 
 from viewkit.pipelines.engine.execution import Execution
@@ -22,7 +23,6 @@ from viewkit.shards.identity import Identity, write_identity
 from viewkit.shards.row import Row
 
 CPU = Execution(device="cpu")
-COLOURS = ((220, 40, 40), (40, 220, 40), (40, 40, 220))
 CONFIG = EvaluateConfig(k="3,500", max_iterations=30)
 
 
@@ -30,24 +30,6 @@ EVERYTHING = EvaluateConfig(
     probes="knn,linear,sgd,augmented,moco_v3,semi,finetune", k="3", rates="0.1,10", epochs=2, batch_size=8,
     shares="0.25", tune_epochs=1, tune_batch_size=8, seeds=2,
 )  # fmt: skip
-
-
-def coloured(path, per_class, seed, classes=(0, 1, 2), labels=True, shift=0):
-    """Noisy images of one colour a class: pixels alone tell them apart. shift: added to the labels, modulo 3."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for number in range(per_class):
-        for label in classes:
-            height, width = rng.integers(34, 50, 2)
-            pixels = np.array(COLOURS[label]) + rng.integers(-25, 26, (height, width, 3))
-            fields = {"png": encode_png(pixels.clip(0, 255).astype(np.uint8))}
-            if labels:
-                fields["cls"] = str((label + shift) % 3).encode()
-            rows.append(Row(f"c{label}-{number}", fields))
-    make_folder(path)
-    dataset = Dataset(path)
-    write_column(dataset, "images", rows, shard_rows=16)
-    return dataset
 
 
 def make_run(dataset, name="plain", seed=0):
