@@ -49,7 +49,7 @@ def pack_noise(folder, count, seed):
 
 def test_every_program_is_started_by_a_test():
     programs = {path.stem for path in FOLDER.glob("*.py")} - {"harness"}
-    assert programs == {*COMPARISONS, "accuracy", "foreground", "vs2fi"}
+    assert programs == {*COMPARISONS, "foreground", "vs2fi"}
 
 
 @pytest.mark.slow
@@ -66,17 +66,6 @@ def test_the_indicators_are_measured_on_a_tiny_dataset(images, tmp_path):
     options = ("--no-control", "--pack", "labels=folders", "--estimator", *ESTIMATOR, "--score", "rounds=1")
     done = start("vs2fi", images, tmp_path, *options, "--audit", "images=16")
     assert done.returncode == 0 and "kNN 20, leave-one-out" in done.stdout, done.stderr[-2000:]
-
-
-@pytest.mark.slow
-def test_accuracies_are_compared_on_a_tiny_dataset(tmp_path):
-    train = pack_noise(tmp_path / "train", 200, seed=0)
-    test = pack_noise(tmp_path / "test", 40, seed=1)
-    done = start(
-        "accuracy", train, test, "--steps", 20, "--seeds", 1, "--ways", "stored,vs2fi", "--arch", "resnet10_narrow",
-        "--batch-size", 16, "--probes", "knn", "--estimator-steps", 25, "--score-rounds", 1, "--sign", "+",
-    )  # fmt: skip
-    assert done.returncode == 0 and "top-1 in percent" in done.stdout, done.stderr[-2000:]
 
 
 @pytest.mark.slow

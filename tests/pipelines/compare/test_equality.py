@@ -15,7 +15,7 @@ from viewkit.pipelines.pretrain.stage import prepare
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 
-SHARED = {"framework": "moco_v3", "arch": "resnet10_narrow", "steps": 4, "batch_size": 8, "hidden": 16, "dim": 8}
+SHARED = {"framework": "moco_v3", "arch": "resnet10_narrow", "steps": 4, "batch_size": 8, "hidden": 16, "dim": 16}
 
 
 def values(**options):

@@ -51,6 +51,8 @@ def test_equal_runs_differ_by_nothing_and_one_pair_says_nothing():
     same = paired([0.0] * 6, alpha=0.05, power=0.8)
     assert (same.p_t, same.p_flip, same.won, same.detectable) == (1.0, 1.0, 0.5, None)
     assert paired([1.5] * 6, alpha=0.05, power=0.8).p_t == 0.0
+    rounded = paired([0.1 + 0.2, 0.3], alpha=0.05, power=0.8)
+    assert (rounded.sd, rounded.p_t, rounded.detectable) == (0.0, 0.0, None)
     one = paired([1.5], alpha=0.05, power=0.8)
     assert (one.mean, one.low, one.p_t, one.p_flip) == (1.5, None, None, 1.0)
 

@@ -12,11 +12,13 @@ from viewkit.pipelines.evaluate.corrupted import level_set
 from viewkit.pipelines.evaluate.corruptions.protocol import PROTOCOLS
 from viewkit.pipelines.evaluate.network_probes import NetworkProbes
 from viewkit.pipelines.evaluate.stage import EvaluateStage, sentence
+from viewkit.pipelines.models.predictions import PREDICTIONS, load_predictions
 from viewkit.pipelines.models.saved import EncoderFacts, save_encoder
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.shards.artifact import IDENTITY, finish_artifact
 from viewkit.shards.codecs import decode_json, encode_png
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
 from viewkit.shards.files import make_folder
 from viewkit.shards.identity import Identity, write_identity
@@ -160,6 +162,18 @@ def test_every_probe_gives_every_accuracy_in_the_order_asked_for(everything):
         assert 0 <= probe["top1"] <= 1 and 0 <= probe["mean_per_class"] <= 1 and probe["top5"] is None
         assert summary.numbers[f"encoder {probe['name']}"] == probe["top1"]
         assert (probe.get("seeds") == 2) == ("top1_std" in probe) == (probe["name"] not in ("knn3", "linear"))
+
+
+def test_the_answers_to_every_image_are_kept_and_give_the_accuracies(world, everything):
+    train, test = world
+    answers = load_predictions(train.artifact("runs/plain/everything").path(PREDICTIONS))
+    keys = sorted(test.column("images").keys())
+    assert answers.labels.tolist() == [int(key[1]) for key in keys] and answers.keys == digest(keys)
+    for name, probes in everything[0]["probes"].items():
+        for probe in probes:
+            right = answers.of[f"{name}/{probe['name']}"] == answers.labels
+            assert len(right) == probe.get("seeds", 1) and right.mean() == pytest.approx(probe["top1"])
+            assert "predicted" not in probe
 
 
 def test_probes_of_the_network_say_what_they_used(everything):
