@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from viewkit.cli.chain import COMMANDS, Job, make_job
+from viewkit.cli.chain import COMMANDS, EVALUATE, Job, make_job
 from viewkit.cli.commands import COMPARE
 from viewkit.cli.console import print_json, say
 from viewkit.cli.options import Argument, command
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from viewkit.pipelines.compare.stage import CompareStage
     from viewkit.shards.dataset import Dataset
 
-EVALUATE = {"k": "20"}
-"""Options of `evaluate` where the experiment has none."""
 JUDGED = 6
 """Seeds below which there is no verdict (`compare.verdict`), said before the work begins."""
 
@@ -199,7 +197,10 @@ def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
     images = dataset.column("images")
     if all(table.get("train") is None for table in comparison.evaluations):
         find_labelled(dataset, "train")
-    refuse_shared_images(images, find_labelled(Dataset(comparison.test), "test"))
+    others = {str(table["train"]) for table in comparison.evaluations if table.get("train")}
+    test = find_labelled(Dataset(comparison.test), "test")
+    for trained_on in [images, *(find_labelled(Dataset(other), "train") for other in sorted(others))]:
+        refuse_shared_images(trained_on, test)
     own = settings[comparison.reference]
     epoch = images.num_rows // own["batch_size"]
     if not epoch:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from viewkit.cli.chain import OF_A_RUN, Job, chain_of, chosen
+from viewkit.cli.chain import OF_A_RUN, PACK_PARTS, Job, chain_of, chosen
 from viewkit.cli.commands import COMPARE
 from viewkit.cli.compare import CompareDevices, compare, comparison_of, plan_lines
 from viewkit.cli.console import print_json, say
@@ -127,6 +127,10 @@ def run_experiment(
         return
     run_jobs(checked, execution, as_json=as_json)
     _say_results(found, dataset, as_json)
+    if found.next and not as_json:
+        say("Go on with:")
+        for text in found.next:
+            say(f"  {text.format(dataset=dataset)}")
 
 
 def stages_of(job: Job) -> list[tuple[Any, Any]]:
@@ -156,7 +160,7 @@ def run_jobs(
         if as_json:
             print_json({"event": "step", "name": job.name, "place": place + 1, "of": len(checked)})
         else:
-            say(f"[{place + 1}/{len(checked)}] {job.name}")
+            say(f"[{place + 1}/{len(checked)}] {job.name}" + (f": {job.says}" if job.says else ""))
         if job.spec.name == COMPARE.name:
             compare(job, devices_of(execution), as_json=as_json, closing=closing)
             continue
@@ -243,8 +247,10 @@ def _refuse_unlabelled(jobs: Sequence[Job], test: Path | None) -> None:
     evaluations = [job for job in jobs if job.spec.name == "evaluate"]
     if (evaluations or COMPARE.name in {job.spec.name for job in jobs}) and test is not None:
         find_labelled(Dataset(test), "test")
+    made = {str(job.dataset) for job in jobs if job.name == PACK_PARTS}
     for train in dict.fromkeys(str(job.locations["train"]) for job in evaluations if job.locations.get("train")):
-        find_labelled(Dataset(train), "train")
+        if train not in made:
+            find_labelled(Dataset(train), "train")
 
 
 def _say_plans(

@@ -4,17 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from small_datasets import CPU
 from tiny_chain import photographs
 from vs2fi_world import make_estimator, make_images
-
-from viewkit.pipelines.engine.run import run_stage
-from viewkit.pipelines.pack.config import PackConfig
-from viewkit.pipelines.pack.stage import PackStage
-from viewkit.shards.codecs import encode_png
-from viewkit.shards.dataset import Dataset
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 COMPARISONS = ("generate", "score", "shards", "startup", "train_step", "views")
@@ -34,17 +26,6 @@ def images(tmp_path_factory):
     for broken in ("class0/empty.png", "class1/text.jpg"):
         (folder / broken).unlink()
     return folder
-
-
-def pack_noise(folder, count, seed):
-    """A packed dataset of `count` images of noise in two classes."""
-    generator = np.random.default_rng(seed)
-    for place in range(count):
-        path = folder / "source" / "ab"[place % 2] / f"{seed}-{place}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encode_png(generator.integers(0, 256, (32, 32, 3), dtype=np.uint8)))
-    run_stage(PackStage(str(folder / "source")), PackConfig(labels="folders"), Dataset(folder / "data"), CPU)
-    return folder / "data"
 
 
 def test_every_program_is_started_by_a_test():

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_datasets import coloured
+from small_datasets import COLOURS, coloured
 from vs2fi_world import write_column
 
 from viewkit.pipelines.engine.execution import Execution
@@ -225,7 +225,7 @@ def test_an_interrupted_evaluation_goes_on_after_the_probes_that_were_done(world
     run_stage(stage, config, train, CPU)
     assert asked == ["semi", "finetune", "finetune"]
     again = train.artifact("runs/plain/again")
-    assert again.files == ["eval.json"] and not (again.folder / "parts").exists()
+    assert again.files == ["eval.json", "predictions.safetensors"] and not (again.folder / "parts").exists()
     assert decode_json(again.path("eval.json").read_bytes())["probes"]["encoder"] == [
         probe for probe in everything[0]["probes"]["encoder"] if probe["name"] in ("semi25", "finetune")
     ]
