@@ -218,4 +218,4 @@ def test_an_arm_that_fails_ends_with_its_message_and_the_others_are_compared(pac
     assert (
         "hard, 3 steps, seed 0: failed: " in captured.out and "jointcrop, 3 steps, knn20: not decidable" in captured.out
     )
-    assert "arm 'hard' failed: " in captured.err and "not finite" in captured.err
+    assert "arm 'hard' failed: " in captured.err and "the loss is nan" in captured.err

@@ -1,14 +1,18 @@
 import numpy as np
 import pytest
 import torch
+from small_datasets import CPU, coloured
 from torch import nn
 
 from viewkit.pipelines.compare.config import CompareConfig
 from viewkit.pipelines.compare.cost import Cost
 from viewkit.pipelines.compare.curves import mean_curves
 from viewkit.pipelines.compare.plan import Cell, Control, plan_controls
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.models.predictions import load_predictions, save_predictions
+from viewkit.pipelines.pretrain.config import PretrainConfig
+from viewkit.pipelines.pretrain.stage import PretrainStage
 from viewkit.pipelines.training.cost import counting
 from viewkit.shards.errors import ConfigError, DataError
 
@@ -64,6 +68,18 @@ def test_images_through_a_backbone_are_counted_three_times_where_they_are_learnt
     assert (learnt.passes, plain.passes) == (18, 6)
     assert 2.5 < learnt.flops / plain.flops <= 3  # the first layer needs no gradient of its input
     assert not any(module._forward_hooks for module in backbone.modules())
+
+
+def test_counting_the_last_step_again_leaves_the_log_of_views_as_it_was(tmp_path):
+    dataset = coloured(tmp_path / "d", 4, seed=0)
+    config = PretrainConfig(
+        framework="simclr", arch="resnet10_narrow", steps=3, warmup_epochs=0.0, batch_size=12, hidden=16, dim=8,
+        select="hard", views=4, log_views=2,
+    )  # fmt: skip
+    numbers = run_stage(PretrainStage("logged"), config, dataset, CPU).numbers
+    assert numbers["step_passes"] == 12 * (4 + 2 * 3) and numbers["step_flops"] > 1e6
+    first, last = (np.load(dataset.path / "runs/logged/views" / f"{step:08d}.npz") for step in (0, 2))
+    assert not np.array_equal(first["recipes"], last["recipes"])  # the counted batch is the first one
 
 
 def test_costs_add_up_and_what_is_not_known_stays_unknown():
