@@ -129,10 +129,15 @@ def _comparison(experiment: Experiment, dataset: Path, test: Path, where: str) -
     """The job that trains, evaluates and compares the experiment's runs over seeds. ``lengths`` may be a list."""
     if len(experiment.stages[COMPARE.name]) > 1:
         raise ConfigError(f"{where}: [[compare]] stands twice; an experiment is one comparison, in one table [compare]")
-    (table,) = experiment.stages[COMPARE.name]
-    listed = {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in table.items()}
+    listed = comparison_options(experiment)
     places = {"dataset": str(dataset), "test": str(test), "name": experiment.name.replace("-", "_")}
     return replace(make_job(COMPARE, COMPARE.name, places, dataset, listed, where), experiment=experiment)
+
+
+def comparison_options(experiment: Experiment) -> dict[str, Any]:
+    """The experiment's table [compare] as options; none where it has no such table."""
+    (table,) = experiment.stages.get(COMPARE.name, ({},))
+    return {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in table.items()}
 
 
 def make_job(spec: StageCommand, name: str, places: dict[str, Any], dataset: Path, table: Options, where: str) -> Job:

@@ -11,7 +11,8 @@ import typer
 
 from viewkit.cli.chain import OF_A_RUN, PACK_PARTS, Job, chain_of, chosen
 from viewkit.cli.commands import COMPARE
-from viewkit.cli.compare import CompareDevices, compare, comparison_of, plan_lines
+from viewkit.cli.compare import compare, comparison_of, plan_lines
+from viewkit.cli.comparison import CompareDevices
 from viewkit.cli.console import print_json, say
 from viewkit.cli.run import checked_stages, run_shown, say_plan
 from viewkit.cli.status import table

@@ -14,7 +14,9 @@ from small_datasets import contents
 from tiny_chain import photographs
 
 from viewkit.cli.chain import chain_of
+from viewkit.cli.compare import filled
 from viewkit.cli.main import run
+from viewkit.pipelines.compare.config import CompareConfig
 from viewkit.pipelines.experiments.experiment import load_experiment
 from viewkit.shards.codecs import decode_json
 from viewkit.shards.dataset import Dataset
@@ -114,6 +116,14 @@ def test_an_experiment_with_a_comparison_has_it_in_place_of_its_runs(tmp_path):
     assert [job.name for job in jobs] == ["pack", "pack test", "compare", "report"]
     (job,) = [job for job in jobs if job.name == "compare"]
     assert job.config.steps_asked() == (2, 3) and job.locations["name"] == "tiny_one"
+
+
+def test_the_command_takes_the_table_of_an_experiment_and_its_own_options_override_it(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    own = filled(CompareConfig(matters=3.0), str(path))
+    assert (own.seeds, own.steps_asked(), own.matters) == (2, (2, 3), 3.0)
+    assert filled(CompareConfig(seeds=4), str(path)).seeds == 4 and filled(CompareConfig(), None) == CompareConfig()
 
 
 def test_a_wrong_option_of_an_arm_is_named_before_anything_runs(tmp_path, capsys):
