@@ -15,6 +15,8 @@ from viewkit.shards.errors import ConfigError
 
 COMMANDS = {spec.name: spec for spec in (*PIPELINE, COMPARE)}
 PACK_PARTS = "pack parts"
+EVALUATE: Options = {"k": "20"}
+"""Options of `evaluate` in a comparison of runs for which none are given."""
 OF_A_RUN = ("pretrain", "evaluate")
 """Commands that run once for every run of an experiment."""
 
@@ -52,6 +54,8 @@ def chain_of(experiment: Experiment, source: str, dataset: Path, test: Path, tes
         raise ConfigError(f"{where}: there is no stage [{unknown[0]}]; {guess}")
     if len(experiment.stages.get("pack", ())) > 1:
         raise ConfigError(f"{where}: [[pack]] stands twice; a dataset is packed once, in one table [pack]")
+    if COMPARE.name in experiment.stages and "evaluate" not in experiment.stages:
+        experiment = replace(experiment, stages={**experiment.stages, "evaluate": (EVALUATE,)})
     jobs: list[Job] = []
     packed: Options = experiment.stages.get("pack", ({},))[0]
     if is_mosaic := any(option.replace("-", "_") in MOSAIC_OPTIONS for option in packed):
@@ -125,10 +129,15 @@ def _comparison(experiment: Experiment, dataset: Path, test: Path, where: str) -
     """The job that trains, evaluates and compares the experiment's runs over seeds. ``lengths`` may be a list."""
     if len(experiment.stages[COMPARE.name]) > 1:
         raise ConfigError(f"{where}: [[compare]] stands twice; an experiment is one comparison, in one table [compare]")
-    (table,) = experiment.stages[COMPARE.name]
-    listed = {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in table.items()}
+    listed = comparison_options(experiment)
     places = {"dataset": str(dataset), "test": str(test), "name": experiment.name.replace("-", "_")}
     return replace(make_job(COMPARE, COMPARE.name, places, dataset, listed, where), experiment=experiment)
+
+
+def comparison_options(experiment: Experiment) -> dict[str, Any]:
+    """The experiment's table [compare] as options; none where it has no such table."""
+    (table,) = experiment.stages.get(COMPARE.name, ({},))
+    return {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in table.items()}
 
 
 def make_job(spec: StageCommand, name: str, places: dict[str, Any], dataset: Path, table: Options, where: str) -> Job:

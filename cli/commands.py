@@ -371,7 +371,9 @@ COMPARE = StageCommand(
         Argument("test", "labelled dataset to test on"),
         Argument("name", "name of the comparison, a folder below DATASET/compare", option=True, default="default"),
         Argument(
-            "experiment", "name or TOML file of an experiment, whose runs are the arms, with its options", option=True
+            "experiment",
+            "name or TOML file of an experiment: its runs are the arms, its [compare] the defaults",
+            option=True,
         ),
     ),
     examples=(

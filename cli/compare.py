@@ -1,115 +1,31 @@
 """`viewkit compare`: trains every arm with every seed, evaluates, trains the controls, then compares them all."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from viewkit.cli.chain import COMMANDS, Job, make_job
+from viewkit.cli.chain import COMMANDS, EVALUATE, Job, comparison_options, make_job
 from viewkit.cli.commands import COMPARE
+from viewkit.cli.comparison import CompareDevices, Comparison, teller, train
 from viewkit.cli.console import say
-from viewkit.cli.events import MessageEvent, emit
 from viewkit.cli.options import Argument, command
 from viewkit.cli.run import FLAGS, checked_stages, run_shown
 from viewkit.pipelines.compare.arms import ARMS, REFERENCE
-from viewkit.pipelines.compare.config import CompareConfig
+from viewkit.pipelines.compare.config import CompareConfig, check_name
 from viewkit.pipelines.compare.plan import Cell, Control
-from viewkit.pipelines.engine.execution import Devices, cores
+from viewkit.pipelines.engine.config import make_config
+from viewkit.pipelines.engine.execution import Devices
 from viewkit.pipelines.experiments.experiment import Experiment, load_experiment, with_changes
 from viewkit.pipelines.pretrain.config import resolve
-from viewkit.shards.errors import ConfigError, DataError, ViewkitError
+from viewkit.shards.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from viewkit.pipelines.compare.stage import CompareStage
     from viewkit.shards.dataset import Dataset
 
-EVALUATE = {"k": "20"}
-"""Options of `evaluate` where the experiment has none."""
 JUDGED = 6
 """Seeds below which there is no verdict (`compare.verdict`), said before the work begins."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareDevices(Devices):
-    """Options that are no part of the result."""
-
-    jobs: Annotated[
-        int | None, "runs side by side, each on one thread of a CPU (default: one per core, or one per GPU)"
-    ] = None
-
-    def __post_init__(self) -> None:
-        if self.jobs is not None and not 1 <= self.jobs <= 8 * cores():
-            raise ConfigError(f"--jobs is {self.jobs}; it must lie in 1 ... {8 * cores()}, eight per core")
-
-    def num_jobs(self, devices: Sequence[str]) -> int:
-        return self.jobs or (cores() if list(devices) == ["cpu"] else len(devices))
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """arms: name -> options of `pretrain`, without steps and seed. evaluations: tables of options of `evaluate`."""
-
-    name: str
-    dataset: Path
-    test: Path
-    reference: str
-    arms: Mapping[str, Mapping[str, Any]]
-    evaluations: Sequence[Mapping[str, Any]]
-    config: CompareConfig
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        return tuple(str(table.get("folder", "eval")) for table in self.evaluations)
-
-    def jobs(self, cell: Cell, seed: int, *, baselines: bool) -> list[Job]:
-        """Training and evaluations of one run. baselines: also measure them, once for the comparison."""
-        run, where = cell.run(self.name, seed), f"arm '{cell.arm}'"
-        options = {**self.arms[cell.arm], "steps": cell.steps, "seed": seed}
-        places = {"dataset": str(self.dataset), "name": run}
-        jobs = [make_job(COMMANDS["pretrain"], f"pretrain {run}", places, self.dataset, options, where)]
-        for table in self.evaluations:
-            places = {"run": str(self.dataset / "runs" / run), "test": str(self.test)}
-            own = {**table, "baselines": baselines and table.get("baselines", True)}
-            jobs.append(make_job(COMMANDS["evaluate"], f"evaluate {run}", places, self.dataset, own, where))
-        return jobs
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Made in every worker process: does the jobs of one run after the other. devices: one for each worker, in turn."""
-
-    runs: Sequence[Sequence[Job]]
-    devices: Sequence[str]
-
-    def __call__(self, number: int) -> "Trainer":
-        return Trainer(self.runs, self.devices[number % len(self.devices)])
-
-
-@dataclass(frozen=True)
-class Trainer:
-    runs: Sequence[Sequence[Job]]
-    device: str
-
-    def __call__(self, run: int, report: Any) -> dict[str, Any]:
-        """What the last job says, or why the run failed; other runs may still succeed."""
-        from viewkit.pipelines.engine.interrupts import Interrupted
-        from viewkit.pipelines.engine.run import run_stage
-        from viewkit.shards.dataset import Dataset
-
-        started = time.monotonic()
-        numbers: dict[str, Any] = {}
-        try:
-            for job in self.runs[run]:
-                for stage, config in checked_stages(job.spec, job.config, dict(job.locations)):
-                    summary = run_stage(stage, config, Dataset(job.dataset), Devices(device=self.device))
-                    numbers |= summary.numbers if job.spec.name == "evaluate" else {}
-        except Interrupted:
-            raise
-        except ViewkitError as error:
-            return {"failed": str(error)}
-        top1 = {name.removeprefix("encoder "): value for name, value in numbers.items() if name.startswith("encoder ")}
-        return {"top1": top1, "seconds": time.monotonic() - started}
 
 
 def compare_command() -> Any:
@@ -117,6 +33,7 @@ def compare_command() -> Any:
 
     def body(locations: dict[str, Any], configs: list[Any], flags: dict[str, bool]) -> None:
         config, devices = configs
+        config = filled(config, locations["experiment"])
         experiment = experiment_of(locations["experiment"], config, locations["set"] or [])
         places = {name: locations[name] for name in ("dataset", "test", "name")}
         job = Job(COMPARE.name, COMPARE, Path(places["dataset"]), places, config, experiment)
@@ -130,6 +47,15 @@ def compare_command() -> Any:
                        "may be repeated", list[str], option=True)  # fmt: skip
     arguments = (*COMPARE.arguments, changes)
     return command(COMPARE.name, COMPARE.help, arguments, [CompareConfig, CompareDevices], FLAGS, list(COMMANDS), body)
+
+
+def filled(config: CompareConfig, experiment: str | None) -> CompareConfig:
+    """The config with the values of the experiment's table [compare] for what was left at its default."""
+    own = {} if experiment is None else comparison_options(load_experiment(experiment))
+    named = {key.replace("-", "_"): value for key, value in own.items()}
+    given = {each.name: getattr(config, each.name) for each in fields(config)}
+    changed = {each.name: given[each.name] for each in fields(config) if given[each.name] != each.default}
+    return make_config(CompareConfig, {**named, **changed}, f"experiment '{experiment}': [compare]")
 
 
 def experiment_of(name: str | None, config: CompareConfig, changes: Sequence[str]) -> Experiment:
@@ -158,6 +84,7 @@ def comparison_of(job: Job) -> Comparison:
     """Everything a comparison runs; options are checked."""
     experiment, config = job.experiment, job.config
     assert experiment is not None
+    check_name(job.locations["name"])
     arms = chosen_arms(experiment, config)
     experiment = replace(experiment, runs=arms)
     reference = config.reference or (REFERENCE if REFERENCE in arms else next(iter(arms)))
@@ -199,36 +126,39 @@ def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
     images = dataset.column("images")
     if all(table.get("train") is None for table in comparison.evaluations):
         find_labelled(dataset, "train")
-    refuse_shared_images(images, find_labelled(Dataset(comparison.test), "test"))
+    others = {str(table["train"]) for table in comparison.evaluations if table.get("train")}
+    test = find_labelled(Dataset(comparison.test), "test")
+    for trained_on in [images, *(find_labelled(Dataset(other), "train") for other in sorted(others))]:
+        refuse_shared_images(trained_on, test)
     own = settings[comparison.reference]
-    steps = own["steps"] or own["epochs"] * (images.num_rows // own["batch_size"])
-    if steps < 1:
+    epoch = images.num_rows // own["batch_size"]
+    if not epoch:
         raise ConfigError(
             f"compare: batch_size is {own['batch_size']} and {comparison.dataset} has {images.num_rows} images, fewer "
             "than a batch; lower it, or pack more"
         )
-    lengths = comparison.config.steps_asked() or (steps,)
+    lengths = comparison.config.steps_asked() or (own["steps"] or own["epochs"] * epoch,)
     return [Cell(arm, length) for length in lengths for arm in comparison.arms], notes
 
 
-def compare(job: Job, devices: Devices, *, as_json: bool, closing: bool = True) -> None:
+def compare(job: Job, devices: CompareDevices, *, as_json: bool, closing: bool = True) -> None:
     """Train, evaluate, train the controls, compare; what is there already is verified and kept."""
     from viewkit.pipelines.report.comparisons import text_lines
     from viewkit.shards.dataset import Dataset
 
     comparison = comparison_of(job)
     cells, notes = check(comparison)
-    tell = _teller(as_json)
+    tell = teller(as_json)
     if comparison.config.seeds < JUDGED:
         tell(f"compare: {comparison.config.seeds} seeds decide nothing: a verdict needs {JUDGED} at least")
     for note in notes:
         tell(f"compare: {note}")
-    failed = train(comparison, cells, devices, tell)
+    failed = train(comparison, cells, devices, as_json)
     cells = [cell for cell in cells if cell.arm not in failed]
     _refuse_failed(comparison, cells, failed)
     dataset = Dataset(comparison.dataset)
     controls = controls_of(comparison, cells, dataset) if comparison.config.controls else []
-    more = train(comparison, list(dict.fromkeys(each.cell for each in controls)), devices, tell)
+    more = train(comparison, list(dict.fromkeys(each.cell for each in controls)), devices, as_json)
     if more:
         controls, failed = [], {**failed, **{f"{arm}, trained longer": text for arm, text in more.items()}}
     stage = stage_of(comparison, cells, controls, notes)
@@ -238,41 +168,6 @@ def compare(job: Job, devices: Devices, *, as_json: bool, closing: bool = True) 
             say(line)
     if failed:
         raise DataError(_failures(failed))
-
-
-def train(comparison: Comparison, cells: Sequence[Cell], devices: Devices, tell: Any) -> dict[str, str]:
-    """Every run of the cells, side by side; a line for each. Returns arm -> why it failed."""
-    from viewkit.pipelines.engine.interrupts import interruptible
-    from viewkit.pipelines.engine.workers import run_shards
-
-    if not cells:
-        return {}
-    order = [(cell, seed) for seed in range(comparison.config.seeds) for cell in cells]
-    runs = [comparison.jobs(cell, seed, baselines=(cell, seed) == order[0] and not cell.control)
-            for cell, seed in order]  # fmt: skip
-    places = devices.devices()
-    side_by_side = min(len(runs), devices.num_jobs(places) if isinstance(devices, CompareDevices) else
-                       CompareDevices(device=devices.device).num_jobs(places))  # fmt: skip
-    failed: dict[str, str] = {}
-    tell(f"compare: {len(runs)} runs, {side_by_side} at a time")
-
-    def named(number: int) -> str:
-        return f"run {order[number][0].run(comparison.name, order[number][1])}"
-
-    started = time.monotonic()
-    with interruptible("run the same command again, it goes on with the runs that are left"):
-        found = run_shards(Trained(runs, places), range(len(runs)), side_by_side, lambda news: None, named)
-        for done, (number, result) in enumerate(found, start=1):
-            cell, seed = order[number]
-            if "failed" in result:
-                failed.setdefault(cell.arm, result["failed"])
-                tell(f"compare: [{done}/{len(runs)}] {cell.label}, seed {seed}: failed: {result['failed']}")
-                continue
-            numbers = ", ".join(f"{probe} {100 * value:.1f}" for probe, value in result["top1"].items())
-            left = (time.monotonic() - started) / done * (len(runs) - done)
-            tell(f"compare: [{done}/{len(runs)}] {cell.label}, seed {seed}: {numbers} ({result['seconds']:.0f} s; "
-                 f"about {left:.0f} s left)")  # fmt: skip
-    return failed
 
 
 def controls_of(comparison: Comparison, cells: Sequence[Cell], dataset: "Dataset") -> list[Control]:
@@ -322,16 +217,6 @@ def plan_lines(job: Job, devices: Devices) -> Iterator[str]:
         seconds += cell.steps * seeds * step_s[cell.arm]
         yield f"{cell.label}: {seeds} runs" + (f", {step_s[cell.arm]:.3f} s a step" if step_s[cell.arm] else ", there")
     yield f"in all about {seconds:.0f} s of training on one device, evaluations and controls not counted"
-
-
-def _teller(as_json: bool) -> Any:
-    def tell(text: str) -> None:
-        if as_json:
-            emit(MessageEvent(text=text))
-        else:
-            say(text)
-
-    return tell
 
 
 def _refuse_failed(comparison: Comparison, cells: Sequence[Cell], failed: Mapping[str, str]) -> None:

@@ -91,6 +91,20 @@ class DoneEvent(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunEvent(Event):
+    """`viewkit compare`: a run of an arm is trained and evaluated."""
+
+    EVENT: ClassVar[str] = "run"
+    arm: Annotated[str, "name of the arm"]
+    steps: Annotated[int, "steps of the training"]
+    seed: Annotated[int, "seed of the run"]
+    done: Annotated[int, "runs done"]
+    of: Annotated[int, "how many runs there are"]
+    top1: Annotated[Numbers, "probe -> accuracy, 0 ... 1"]
+    seconds: Annotated[float, "how long it took; next to nothing where it was there already"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class NextEvent(Event):
     """A command is done, and this one usually follows."""
 
@@ -153,8 +167,8 @@ class RehearsedEvent(Event):
 
 
 EVENTS: tuple[type[Event], ...] = (
-    StepEvent, StartEvent, ProgressEvent, MessageEvent, DoneEvent, NextEvent, RemovedEvent, PlanEvent, TotalEvent,
-    ResultEvent, RehearsedEvent,
+    StepEvent, StartEvent, ProgressEvent, MessageEvent, DoneEvent, RunEvent, NextEvent, RemovedEvent, PlanEvent,
+    TotalEvent, ResultEvent, RehearsedEvent,
 )  # fmt: skip
 JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
 

@@ -9,15 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from viewkit.cli.chain import PACK_PARTS, Job, chain_of, chosen
+from viewkit.cli.chain import OF_A_RUN, PACK_PARTS, Job, chain_of, chosen
 from viewkit.cli.commands import COMPARE
-from viewkit.cli.compare import compare, comparison_of
+from viewkit.cli.compare import compare, comparison_of, plan_lines
+from viewkit.cli.comparison import CompareDevices
 from viewkit.cli.console import print_json, say
-from viewkit.cli.events import RehearsedEvent, ResultEvent, StepEvent, TotalEvent, emit
+from viewkit.cli.events import MessageEvent, RehearsedEvent, ResultEvent, StepEvent, TotalEvent, emit
 from viewkit.cli.progress import Chain
 from viewkit.cli.run import checked_stages, redo, run_shown, say_plan
 from viewkit.cli.status import table
-from viewkit.pipelines.engine.execution import Devices, Execution
+from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.experiments.experiment import (
     PAPERS,
     Experiment,
@@ -25,7 +26,7 @@ from viewkit.pipelines.experiments.experiment import (
     load_experiment,
     with_changes,
 )
-from viewkit.shards.errors import ConfigError, ViewkitError
+from viewkit.shards.errors import ConfigError, MissingError, ViewkitError
 
 SOURCE_KINDS = "a folder of images, WebDataset tars, or demo:train"
 
@@ -101,7 +102,12 @@ def run_experiment(
         str, typer.Option("--device", help="where models run: auto, cpu, cuda, or a list such as cuda:0,cuda:1")
     ] = "auto",
     workers: Annotated[
-        int | None, typer.Option("--workers", help="processes of the stages that write columns", show_default=False)
+        int | None,
+        typer.Option(
+            "--workers",
+            help="processes of the stages that write columns, runs of a comparison side by side",
+            show_default=False,
+        ),
     ] = None,
     max_rejects: Annotated[
         float, typer.Option("--max-rejects", help="share of rejected rows above which a stage fails")
@@ -141,6 +147,11 @@ def stages_of(job: Job) -> list[tuple[Any, Any]]:
     return checked_stages(job.spec, job.config, dict(job.locations))
 
 
+def devices_of(execution: Execution) -> CompareDevices:
+    """As many runs side by side as there are workers of other stages."""
+    return CompareDevices(device=execution.device, jobs=execution.workers)
+
+
 def run_jobs(
     checked: Sequence[tuple[Job, Sequence[tuple[Any, Any]]]],
     execution: Execution,
@@ -161,7 +172,7 @@ def run_jobs(
         else:
             say(f"[{place + 1}/{len(checked)}] {job.name}" + (f": {job.says}" if job.says else ""))
         if job.spec.name == COMPARE.name:
-            compare(job, Devices(device=execution.device), as_json=as_json, closing=closing)
+            compare(job, devices_of(execution), as_json=as_json, closing=closing)
             continue
         worked = False
         for stage, config in stages:
@@ -221,9 +232,11 @@ def _test_of(test: str | None, dataset: Path) -> tuple[Path, str | None]:
 def _refuse_missing(experiment: Experiment, jobs: Sequence[Job], source: str, test: str | None) -> None:
     """`ConfigError` that names everything the jobs need and the user still has to get, before anything runs."""
     missing, run = [], {job.spec.name for job in jobs}
+    if COMPARE.name in run:
+        run |= set(OF_A_RUN)
     if "pack" in {job.name for job in jobs} and ":" not in source and not Path(source).exists():
         missing.append(f"the images, {experiment.data}: SOURCE '{source}' does not exist")
-    if run & {"evaluate", COMPARE.name} and test is None:
+    if "evaluate" in run and test is None:
         missing.append("labelled test images: --test SOURCE")
     elif test is not None and ":" not in test and not Path(test).exists():
         missing.append(f"labelled test images: --test '{test}' does not exist")
@@ -246,7 +259,7 @@ def _refuse_unlabelled(jobs: Sequence[Job], test: Path | None) -> None:
     from viewkit.shards.dataset import Dataset
 
     evaluations = [job for job in jobs if job.spec.name == "evaluate"]
-    if evaluations and test is not None:
+    if (evaluations or COMPARE.name in {job.spec.name for job in jobs}) and test is not None:
         find_labelled(Dataset(test), "test")
     made = {str(job.dataset) for job in jobs if job.name == PACK_PARTS}
     for train in dict.fromkeys(str(job.locations["train"]) for job in evaluations if job.locations.get("train")):
@@ -276,6 +289,8 @@ def _say_plans(
             seconds += float(plan.get("estimated_s", 0))
             size += int(plan.get("estimated_bytes", 0))
             waiting += "waits_for" in plan
+        if job.spec.name == COMPARE.name:
+            waiting += _say_comparison(job, devices_of(execution), as_json)
     total: dict[str, Any] = {
         "estimated_s": round(seconds, 1),
         "estimated_bytes": size,
@@ -289,6 +304,20 @@ def _say_plans(
         f"{waiting} stages wait for what earlier ones write")  # fmt: skip
     if experiment.cost:
         say(f"the paper's authors used {experiment.cost}")
+
+
+def _say_comparison(job: Job, devices: CompareDevices, as_json: bool) -> bool:
+    """Print what a comparison would train; whether it waits for earlier stages."""
+    try:
+        lines, waits = list(plan_lines(job, devices)), False
+    except MissingError as error:
+        lines, waits = [f"waits for the steps before this one ({error})"], True
+    for line in lines:
+        if as_json:
+            emit(MessageEvent(text=line))
+        else:
+            say(f"  {line}")
+    return waits
 
 
 def _say_results(experiment: Experiment, dataset: Path, as_json: bool) -> None:

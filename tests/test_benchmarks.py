@@ -4,17 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from small_datasets import CPU
 from tiny_chain import photographs
 from vs2fi_world import make_estimator, make_images
-
-from viewkit.pipelines.engine.run import run_stage
-from viewkit.pipelines.pack.config import PackConfig
-from viewkit.pipelines.pack.stage import PackStage
-from viewkit.shards.codecs import encode_png
-from viewkit.shards.dataset import Dataset
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 COMPARISONS = ("generate", "score", "shards", "startup", "train_step", "views")
@@ -36,20 +28,9 @@ def images(tmp_path_factory):
     return folder
 
 
-def pack_noise(folder, count, seed):
-    """A packed dataset of `count` images of noise in two classes."""
-    generator = np.random.default_rng(seed)
-    for place in range(count):
-        path = folder / "source" / "ab"[place % 2] / f"{seed}-{place}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encode_png(generator.integers(0, 256, (32, 32, 3), dtype=np.uint8)))
-    run_stage(PackStage(str(folder / "source")), PackConfig(labels="folders"), Dataset(folder / "data"), CPU)
-    return folder / "data"
-
-
 def test_every_program_is_started_by_a_test():
     programs = {path.stem for path in FOLDER.glob("*.py")} - {"harness"}
-    assert programs == {*COMPARISONS, "accuracy", "foreground", "vs2fi"}
+    assert programs == {*COMPARISONS, "foreground", "vs2fi"}
 
 
 @pytest.mark.slow
@@ -66,17 +47,6 @@ def test_the_indicators_are_measured_on_a_tiny_dataset(images, tmp_path):
     options = ("--no-control", "--pack", "labels=folders", "--estimator", *ESTIMATOR, "--score", "rounds=1")
     done = start("vs2fi", images, tmp_path, *options, "--audit", "images=16")
     assert done.returncode == 0 and "kNN 20, leave-one-out" in done.stdout, done.stderr[-2000:]
-
-
-@pytest.mark.slow
-def test_accuracies_are_compared_on_a_tiny_dataset(tmp_path):
-    train = pack_noise(tmp_path / "train", 200, seed=0)
-    test = pack_noise(tmp_path / "test", 40, seed=1)
-    done = start(
-        "accuracy", train, test, "--steps", 20, "--seeds", 1, "--ways", "stored,vs2fi", "--arch", "resnet10_narrow",
-        "--batch-size", 16, "--probes", "knn", "--estimator-steps", 25, "--score-rounds", 1, "--sign", "+",
-    )  # fmt: skip
-    assert done.returncode == 0 and "top-1 in percent" in done.stdout, done.stderr[-2000:]
 
 
 @pytest.mark.slow

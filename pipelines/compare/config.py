@@ -11,6 +11,12 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,39}")
 MOST_SEEDS = 100
 
 
+def check_name(name: str) -> None:
+    """`ConfigError` for a comparison's name that cannot be a folder's, or would run into the names of its runs."""
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"compare: name is '{name}'; use letters, digits, '_' and '.', e.g. fewer_steps")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig:
     """Compare ways of making pairs: equal images, steps, view specification and network; paired seeds; verdicts."""

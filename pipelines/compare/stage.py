@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from viewkit.pipelines.compare.config import NAME, CompareConfig
+from viewkit.pipelines.compare.config import CompareConfig, check_name
 from viewkit.pipelines.compare.cost import Cost, OfflineCosts, as_values, training_cost
 from viewkit.pipelines.compare.curves import mean_curves
 from viewkit.pipelines.compare.plan import Cell, Control
@@ -16,7 +16,6 @@ from viewkit.pipelines.models.predictions import PREDICTIONS, load_predictions
 from viewkit.pipelines.training.monitoring import read_metrics
 from viewkit.shards.codecs import decode_json, encode_json
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import ConfigError
 from viewkit.shards.files import read_file, write_atomic
 
 RESULT, COSTS = "compare.json", "costs.json"
@@ -50,8 +49,7 @@ class CompareStage(FitStage[CompareConfig]):
         folders: Sequence[str] = ("eval",),
         notes: Sequence[str] = (),
     ) -> None:
-        if not NAME.fullmatch(name):
-            raise ConfigError(f"compare: name is '{name}'; use letters, digits, '_' and '.', e.g. fewer_steps")
+        check_name(name)
         self.comparison, self.reference = name, reference
         self.cells, self.controls, self.folders, self.notes = cells, controls, folders, notes
 

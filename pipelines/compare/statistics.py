@@ -53,7 +53,7 @@ def paired(differences: Sequence[float], *, alpha: float, power: float, level: f
     if n < 2:
         return Paired(differences=tuple(map(float, d)), mean=mean, sd=None, low=None, high=None, p_t=None,
                       p_flip=1.0, won=won, detectable=None)  # fmt: skip
-    sd = float(np.std(d, ddof=1))
+    sd = 0.0 if equal(d) else float(np.std(d, ddof=1))
     half = float(stats.t.ppf(1 - alpha / 2, n - 1)) * sd / math.sqrt(n)
     return Paired(
         differences=tuple(map(float, d)),
@@ -70,9 +70,14 @@ def paired(differences: Sequence[float], *, alpha: float, power: float, level: f
 
 def t_test(d: Float[np.ndarray, " n"]) -> float:
     """Two-sided p of Student's test that the mean is 0; without any spread 1 where all are 0, else 0."""
-    if np.ptp(d) == 0:
+    if equal(d):
         return 0.0 if d[0] else 1.0
     return float(stats.ttest_1samp(d, 0.0).pvalue)
+
+
+def equal(d: Float[np.ndarray, " n"]) -> bool:
+    """Whether all are the same but for rounding."""
+    return bool(np.ptp(d) <= 1e-9 * np.abs(d).max())
 
 
 def sign_flip(d: Float[np.ndarray, " n"]) -> float:

@@ -19,7 +19,7 @@ from viewkit.pipelines.pretrain.pairs import check_sides, create_selector, creat
 from viewkit.pipelines.pretrain.quality import RATER, rater_inputs
 from viewkit.pipelines.training.cost import count_step
 from viewkit.pipelines.training.framework import Framework
-from viewkit.pipelines.training.loop import METRICS, train
+from viewkit.pipelines.training.loop import METRICS, BatchSelector, train
 from viewkit.pipelines.training.metrics import read_metrics
 from viewkit.pipelines.training.multi_view import MULTI_VIEW
 from viewkit.pipelines.training.prepare import Optimisation, Training, prepare_training
@@ -117,7 +117,7 @@ class PretrainStage(FitStage[PretrainConfig]):
             training.source,
             training.schedule,
             run.device,
-            selector=training.selector,
+            selector=self._counted(settings, training, run),
         )
         if not is_main():
             return {}
@@ -138,6 +138,12 @@ class PretrainStage(FitStage[PretrainConfig]):
             **shares,
             **cost,
         }
+
+    def _counted(self, settings: PretrainSettings, training: Training[Framework], run: Run) -> BatchSelector | None:
+        """The training's selector, which would log the step that is counted, without its log."""
+        if settings.log_views is None:
+            return training.selector
+        return create_selector(replace(settings, log_views=None), run, self.encoder_weights)
 
     def _save(self, settings: PretrainSettings, training: Training[Framework], run: Run) -> None:
         facts = EncoderFacts(

@@ -8,7 +8,9 @@ from pathlib import Path
 from tiny_chain import CPU
 
 from viewkit.cli.chain import OF_A_RUN, Job, chain_of
-from viewkit.cli.run import checked_stages
+from viewkit.cli.compare import compare
+from viewkit.cli.comparison import CompareDevices
+from viewkit.cli.experiments import stages_of
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.experiments.experiment import Experiment
 from viewkit.pipelines.experiments.handful import copy_handful
@@ -38,10 +40,10 @@ class Stagehand:
         jobs = chain_of(
             rehearsal_of(experiment).experiment, str(train), place / "dataset", place / "dataset-test", str(test)
         )
-        shared = [job for job in jobs if job.spec.name not in (*OF_A_RUN, "difficulty", "report")]
+        shared = [job for job in jobs if job.spec.name not in (*OF_A_RUN, "compare", "difficulty", "report")]
         rest = [job for job in jobs if job not in shared]
         for job in rest:
-            checked_stages(job.spec, job.config, dict(job.locations))
+            stages_of(job)
         keys = [tuple(_key(job, place) for job in shared[: count + 1]) for count in range(len(shared))]
         done = max((count + 1 for count, key in enumerate(keys) if key in self.kept), default=0)
         if done:
@@ -61,5 +63,8 @@ def _key(job: Job, place: Path) -> str:
 
 
 def _run(job: Job) -> None:
-    for stage, config in checked_stages(job.spec, job.config, dict(job.locations)):
+    if job.experiment is not None:
+        compare(job, CompareDevices(device="cpu", jobs=1), as_json=False, closing=False)
+        return
+    for stage, config in stages_of(job):
         run_stage(stage, config, Dataset(job.dataset), CPU)

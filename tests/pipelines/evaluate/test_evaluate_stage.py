@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_datasets import COLOURS, coloured
 from vs2fi_world import write_column
 
 from viewkit.pipelines.engine.execution import Execution
@@ -11,18 +12,19 @@ from viewkit.pipelines.evaluate.corrupted import level_set
 from viewkit.pipelines.evaluate.corruptions.protocol import PROTOCOLS
 from viewkit.pipelines.evaluate.network_probes import NetworkProbes
 from viewkit.pipelines.evaluate.stage import EvaluateStage, sentence
+from viewkit.pipelines.models.predictions import PREDICTIONS, load_predictions
 from viewkit.pipelines.models.saved import EncoderFacts, save_encoder
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.shards.artifact import IDENTITY, finish_artifact
 from viewkit.shards.codecs import decode_json, encode_png
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
 from viewkit.shards.files import make_folder
 from viewkit.shards.identity import Identity, write_identity
 from viewkit.shards.row import Row
 
 CPU = Execution(device="cpu")
-COLOURS = ((220, 40, 40), (40, 220, 40), (40, 40, 220))
 CONFIG = EvaluateConfig(k="3,500", max_iterations=30)
 
 
@@ -30,24 +32,6 @@ EVERYTHING = EvaluateConfig(
     probes="knn,linear,sgd,augmented,moco_v3,semi,finetune", k="3", rates="0.1,10", epochs=2, batch_size=8,
     shares="0.25", tune_epochs=1, tune_batch_size=8, seeds=2,
 )  # fmt: skip
-
-
-def coloured(path, per_class, seed, classes=(0, 1, 2), labels=True, shift=0):
-    """Noisy images of one colour a class: pixels alone tell them apart. shift: added to the labels, modulo 3."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for number in range(per_class):
-        for label in classes:
-            height, width = rng.integers(34, 50, 2)
-            pixels = np.array(COLOURS[label]) + rng.integers(-25, 26, (height, width, 3))
-            fields = {"png": encode_png(pixels.clip(0, 255).astype(np.uint8))}
-            if labels:
-                fields["cls"] = str((label + shift) % 3).encode()
-            rows.append(Row(f"c{label}-{number}", fields))
-    make_folder(path)
-    dataset = Dataset(path)
-    write_column(dataset, "images", rows, shard_rows=16)
-    return dataset
 
 
 def make_run(dataset, name="plain", seed=0):
@@ -180,6 +164,18 @@ def test_every_probe_gives_every_accuracy_in_the_order_asked_for(everything):
         assert (probe.get("seeds") == 2) == ("top1_std" in probe) == (probe["name"] not in ("knn3", "linear"))
 
 
+def test_the_answers_to_every_image_are_kept_and_give_the_accuracies(world, everything):
+    train, test = world
+    answers = load_predictions(train.artifact("runs/plain/everything").path(PREDICTIONS))
+    keys = sorted(test.column("images").keys())
+    assert answers.labels.tolist() == [int(key[1]) for key in keys] and answers.keys == digest(keys)
+    for name, probes in everything[0]["probes"].items():
+        for probe in probes:
+            right = answers.of[f"{name}/{probe['name']}"] == answers.labels
+            assert len(right) == probe.get("seeds", 1) and right.mean() == pytest.approx(probe["top1"])
+            assert "predicted" not in probe
+
+
 def test_probes_of_the_network_say_what_they_used(everything):
     probes = {probe["name"]: probe for probe in everything[0]["probes"]["encoder"]}
     assert all(set(probes[name]["rates"]) <= {0.1, 10} for name in ("sgd", "augmented"))
@@ -229,7 +225,7 @@ def test_an_interrupted_evaluation_goes_on_after_the_probes_that_were_done(world
     run_stage(stage, config, train, CPU)
     assert asked == ["semi", "finetune", "finetune"]
     again = train.artifact("runs/plain/again")
-    assert again.files == ["eval.json"] and not (again.folder / "parts").exists()
+    assert again.files == ["eval.json", "predictions.safetensors"] and not (again.folder / "parts").exists()
     assert decode_json(again.path("eval.json").read_bytes())["probes"]["encoder"] == [
         probe for probe in everything[0]["probes"]["encoder"] if probe["name"] in ("semi25", "finetune")
     ]

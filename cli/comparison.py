@@ -1,0 +1,147 @@
+"""The runs of a comparison: what each is made of, and all of them side by side on the devices there are."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from viewkit.cli.chain import COMMANDS, Job, make_job
+from viewkit.cli.console import say
+from viewkit.cli.events import MessageEvent, RunEvent, emit
+from viewkit.cli.run import checked_stages
+from viewkit.pipelines.compare.config import CompareConfig
+from viewkit.pipelines.compare.plan import Cell
+from viewkit.pipelines.engine.execution import Devices, cores
+from viewkit.shards.errors import ConfigError, ViewkitError
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareDevices(Devices):
+    """Options that are no part of the result."""
+
+    jobs: Annotated[
+        int | None, "runs side by side, each on one thread of a CPU (default: one per core, or one per GPU)"
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None and not 1 <= self.jobs <= 8 * cores():
+            raise ConfigError(f"--jobs is {self.jobs}; it must lie in 1 ... {8 * cores()}, eight per core")
+
+    def num_jobs(self, devices: Sequence[str]) -> int:
+        return self.jobs or (cores() if list(devices) == ["cpu"] else len(devices))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """arms: name -> options of `pretrain`, without steps and seed. evaluations: tables of options of `evaluate`."""
+
+    name: str
+    dataset: Path
+    test: Path
+    reference: str
+    arms: Mapping[str, Mapping[str, Any]]
+    evaluations: Sequence[Mapping[str, Any]]
+    config: CompareConfig
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return tuple(str(table.get("folder", "eval")) for table in self.evaluations)
+
+    def jobs(self, cell: Cell, seed: int, *, baselines: bool) -> list[Job]:
+        """Training and evaluations of one run. baselines: also measure them, once for the comparison."""
+        run, where = cell.run(self.name, seed), f"arm '{cell.arm}'"
+        options = {**self.arms[cell.arm], "steps": cell.steps, "seed": seed}
+        places = {"dataset": str(self.dataset), "name": run}
+        jobs = [make_job(COMMANDS["pretrain"], f"pretrain {run}", places, self.dataset, options, where)]
+        for table in self.evaluations:
+            places = {"run": str(self.dataset / "runs" / run), "test": str(self.test)}
+            own = {**table, "baselines": baselines and table.get("baselines", True)}
+            jobs.append(make_job(COMMANDS["evaluate"], f"evaluate {run}", places, self.dataset, own, where))
+        return jobs
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Made in every worker process: does the jobs of one run after the other. devices: one for each worker, in turn."""
+
+    runs: Sequence[Sequence[Job]]
+    devices: Sequence[str]
+
+    def __call__(self, number: int) -> "Trainer":
+        return Trainer(self.runs, self.devices[number % len(self.devices)])
+
+
+@dataclass(frozen=True)
+class Trainer:
+    runs: Sequence[Sequence[Job]]
+    device: str
+
+    def __call__(self, run: int, report: Any) -> dict[str, Any]:
+        """What the last job says, or why the run failed; other runs may still succeed."""
+        from viewkit.pipelines.engine.interrupts import Interrupted
+        from viewkit.pipelines.engine.run import run_stage
+        from viewkit.shards.dataset import Dataset
+
+        started = time.monotonic()
+        numbers: dict[str, Any] = {}
+        try:
+            for job in self.runs[run]:
+                for stage, config in checked_stages(job.spec, job.config, dict(job.locations)):
+                    summary = run_stage(stage, config, Dataset(job.dataset), Devices(device=self.device))
+                    numbers |= summary.numbers if job.spec.name == "evaluate" else {}
+        except Interrupted:
+            raise
+        except ViewkitError as error:
+            return {"failed": str(error)}
+        top1 = {name.removeprefix("encoder "): value for name, value in numbers.items() if name.startswith("encoder ")}
+        return {"top1": top1, "seconds": time.monotonic() - started}
+
+
+def train(comparison: Comparison, cells: Sequence[Cell], devices: CompareDevices, as_json: bool) -> dict[str, str]:
+    """Every run of the cells, side by side; a line for each. Returns arm -> why it failed."""
+    from viewkit.pipelines.engine.interrupts import interruptible
+    from viewkit.pipelines.engine.workers import run_shards
+
+    if not cells:
+        return {}
+    order = [(cell, seed) for seed in range(comparison.config.seeds) for cell in cells]
+    runs = [comparison.jobs(cell, seed, baselines=(cell, seed) == order[0] and not cell.control)
+            for cell, seed in order]  # fmt: skip
+    places, tell = devices.devices(), teller(as_json)
+    side_by_side = min(len(runs), devices.num_jobs(places))
+    failed: dict[str, str] = {}
+    tell(f"compare: {len(runs)} runs, {side_by_side} at a time")
+
+    def named(number: int) -> str:
+        return f"run {order[number][0].run(comparison.name, order[number][1])}"
+
+    started = time.monotonic()
+    with interruptible("run the same command again, it goes on with the runs that are left"):
+        found = run_shards(Trained(runs, places), range(len(runs)), side_by_side, lambda news: None, named)
+        for done, (number, result) in enumerate(found, start=1):
+            cell, seed = order[number]
+            if "failed" in result:
+                failed.setdefault(cell.arm, result["failed"])
+                tell(f"compare: [{done}/{len(runs)}] {cell.label}, seed {seed}: failed: {result['failed']}")
+                continue
+            if as_json:
+                emit(RunEvent(arm=cell.arm, steps=cell.steps, seed=seed, done=done, of=len(runs), **result))
+                continue
+            numbers = ", ".join(f"{probe} {100 * value:.1f}" for probe, value in result["top1"].items())
+            left = (time.monotonic() - started) / done * (len(runs) - done)
+            tell(f"compare: [{done}/{len(runs)}] {cell.label}, seed {seed}: {numbers} ({result['seconds']:.0f} s; "
+                 f"about {left:.0f} s left)")  # fmt: skip
+    return failed
+
+
+def teller(as_json: bool) -> Callable[[str], None]:
+    """How a line is told: as text, or as a JSON event."""
+
+    def tell(text: str) -> None:
+        if as_json:
+            emit(MessageEvent(text=text))
+        else:
+            say(text)
+
+    return tell
