@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float32, Float64, Int64
 from torch import Tensor
 
-from viewkit.pipelines.audit.colour import hellinger, lab_histograms
+from viewkit.pipelines.views.colours import hellinger, lab_histograms
 from viewkit.pipelines.audit.objects import (
     SETS,
     Unusable,

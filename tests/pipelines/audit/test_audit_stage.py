@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from vs2fi_world import SIDE_PX, make_estimator, make_genview, make_images, write_column
 
 from viewkit.pipelines.audit.classifier import ClassifierFiles
-from viewkit.pipelines.audit.colour import hellinger, lab_histograms
+from viewkit.pipelines.views.colours import hellinger, lab_histograms
 from viewkit.pipelines.audit.config import AuditConfig
 from viewkit.pipelines.audit.galleries import pick_pairs
 from viewkit.pipelines.audit.stage import PICTURES, AuditStage
