@@ -111,9 +111,12 @@ PIPELINE = (
         "Pack images into a dataset: a folder, WebDataset tars, or demo:train and demo:test.",
         "pack.config:PackConfig",
         (Step("pack.stage:PackStage", ("source",)),),
-        (Argument("source", "folder, tar, folder of tars, or demo:train / demo:test"), DATASET),
+        (Argument("source", "folder, tar, folder of tars, demo:train, demo:test, or mosaic:SOURCE"), DATASET),
         maps_rows=True,
-        examples=("viewkit pack my_images dataset --labels folders",),
+        examples=(
+            "viewkit pack my_images dataset --labels folders",
+            "viewkit pack mosaic:demo:train mosaics --grid 2x2 --mosaics 1920",
+        ),
     ),
     StageCommand(
         "estimator",

@@ -21,7 +21,7 @@ from viewkit.pipelines.audit.measures import Measures
 from viewkit.pipelines.audit.truth import Question, ask
 from viewkit.pipelines.pairs.column import ScoredPairs
 from viewkit.pipelines.pairs.options import FILTER_SHARE
-from viewkit.pipelines.pairs.vs2fi import SHARE_OF_BLOCKS
+from viewkit.pipelines.pairs.rules import SHARE_OF_BLOCKS
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.scores import rescore
 from viewkit.pipelines.vs2fi.threshold import consistency_threshold

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 from viewkit.pipelines.audit.measures import Measures
-from viewkit.pipelines.audit.objects import SETS
 from viewkit.pipelines.audit.ranking import flag_highest, roc_area, roc_error
 from viewkit.pipelines.pairs.column import ScoredPairs
+from viewkit.pipelines.pairs.objects import SETS
 
 DUPLICATES = "near_duplicate"
 GROUPS = 20

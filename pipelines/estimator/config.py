@@ -13,6 +13,7 @@ from viewkit.shards.errors import ConfigError
 TRUNK = re.compile(r"(timm:|runs/)[A-Za-z0-9_][A-Za-z0-9_.-]*")
 """How a frozen trunk is named."""
 
+PairKind = Literal["random", "overlap"]
 PresetName = Literal["pico-32", "tiny-64", "small-96", "vit-s16-224"]
 
 
@@ -82,6 +83,11 @@ class EstimatorConfig(TrainingOptions):
     lr: Annotated[float | None, "learning rate at 256 images a batch; scaled with the batch"] = None
     weight_decay: Annotated[float | None, "AdamW's, of all weights of a ViT as in MoCo v3"] = None
     tau: Annotated[float | None, "temperature of every InfoNCE"] = None
+    pairs: Annotated[
+        PairKind,
+        "random pairs; or, of five views of an image, any two whose crops share area (overlap): for images of several "
+        "objects, where many random pairs are false positives",
+    ] = "random"
     momentum: Annotated[
         float | None, "first momentum of the momentum encoder; rises to 1; not given, lower in a short training"
     ] = None
@@ -110,6 +116,7 @@ class EstimatorSettings(Preset, TrainingSettings):
     """What the estimator is trained with: every value known, but arch, init, num_heads and side of a run's trunk."""
 
     preset: str
+    pairs: PairKind
     trunk: str | None
     trunk_images: int
     trunk_views: int
@@ -121,6 +128,10 @@ class EstimatorSettings(Preset, TrainingSettings):
         check_within(0, 1, momentum=self.momentum)
         check_within(2, 10**7, trunk_images=self.trunk_images)
         check_within(2, 1000, trunk_views=self.trunk_views)
+        if self.pairs != "random" and self.trunk is not None:
+            raise ConfigError(
+                f"pairs is '{self.pairs}' and trunk is '{self.trunk}', whose views are random; leave one out"
+            )
         if self.trunk is not None and TRUNK.fullmatch(self.trunk) is None:
             raise ConfigError(
                 f"trunk is '{self.trunk}'; it must be timm:NAME or runs/NAME, e.g. timm:vit_small_patch16_224"

@@ -17,6 +17,8 @@ from viewkit.pipelines.models.architectures import kind_of
 from viewkit.pipelines.models.backbone import Backbone
 from viewkit.pipelines.models.checkpoint import save_tensors
 from viewkit.pipelines.models.estimator import FACTS, WEIGHTS, EstimatorNetwork
+from viewkit.pipelines.pairs.overlapping import CANDIDATES, OverlappingPairs
+from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import RandomPairs, RandomViews
 from viewkit.pipelines.pairs.samples import Sample, SampleReader
 from viewkit.pipelines.pairs.source import PairSource
@@ -100,6 +102,8 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         if self.other is not None:
             return {}  # no option changes an estimator that is taken as it is
         values = resolve(config).values()
+        if config.pairs == "random":
+            del values["pairs"]
         if config.trunk is None:
             return {name: value for name, value in values.items() if name not in OF_A_TRUNK}
         return {**values, "arch": None, "side_px": config.side_px}
@@ -174,10 +178,17 @@ def prepare(settings: EstimatorSettings, run: Run) -> Training[ExitMoCoV3]:
     """Raises before any work where a setting does not fit the data."""
     policy = load_policy(settings.policy).with_side(settings.side_px)
     loader = create_loader(run, share_of_batch(settings.batch_size), settings.seed)
-    source = PairSource(loader, RandomPairs(policy, seed=settings.seed, stage=run.stage), policy, run.device)
+    source = PairSource(loader, create_pairs(settings, policy, run.stage), policy, run.device)
     return prepare_training(
         run, source, settings, optimisation_of(settings), lambda steps: create_exit_moco_v3(settings, steps)
     )
+
+
+def create_pairs(settings: EstimatorSettings, policy: Policy, stage: str) -> RecipeSampler:
+    """What the estimator learns from: random pairs, or pairs whose crops share area."""
+    if settings.pairs == "random":
+        return RandomPairs(policy, seed=settings.seed, stage=stage)
+    return OverlappingPairs(RandomViews(policy, seed=settings.seed, stage=stage, num_views=CANDIDATES))
 
 
 def optimisation_of(settings: EstimatorSettings) -> Optimisation:
@@ -265,5 +276,6 @@ def facts_of(settings: EstimatorSettings, framework: ExitMoCoV3, policy: Policy,
         "seed": settings.seed,
         "steps": steps,
         "momentum": framework.momentum,
+        "pairs": settings.pairs,
         "trunk": settings.trunk,
     }

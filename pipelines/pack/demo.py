@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Int64, UInt8
 
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import path_digest
@@ -96,20 +96,26 @@ class DemoSources:
         return [self._tiles[i].key for i in span(shard, self._rows_per_shard, self.num_rows)]
 
     def rows(self, shard: int) -> Iterator[Row | Reject]:
-        names = list(PHOTOGRAPHS)
         for i in span(shard, self._rows_per_shard, self.num_rows):
-            name, top, left = tile = self._tiles[i]
-            pixels = photograph(name)[top : top + SIDE_PX, left : left + SIDE_PX]
-            yield Row(
-                tile.key,
-                {
-                    "png": encode_png(np.ascontiguousarray(pixels)),
-                    "cls": b"%d" % names.index(name),
-                    "json": encode_json({"box_px": [top, left, SIDE_PX, SIDE_PX]}),
-                    PATH: f"demo:{PHOTOGRAPHS[name]}".encode(),
-                    LABEL: name.encode(),
-                },
-            )
+            yield self.row(i)
+
+    def row(self, i: int) -> Row:
+        name, top, left = tile = self._tiles[i]
+        pixels = photograph(name)[top : top + SIDE_PX, left : left + SIDE_PX]
+        return Row(
+            tile.key,
+            {
+                "png": encode_png(np.ascontiguousarray(pixels)),
+                "cls": b"%d" % list(PHOTOGRAPHS).index(name),
+                "json": encode_json({"box_px": [top, left, SIDE_PX, SIDE_PX]}),
+                PATH: f"demo:{PHOTOGRAPHS[name]}".encode(),
+                LABEL: name.encode(),
+            },
+        )
+
+    def labels(self) -> Int64[np.ndarray, " n"]:
+        names = list(PHOTOGRAPHS)
+        return np.array([names.index(tile.photograph) for tile in self._tiles], dtype=np.int64)
 
 
 def list_tiles(name: str, split: str) -> list[Tile]:

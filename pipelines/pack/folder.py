@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int64
 
+from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import row_key, shuffled
 from viewkit.pipelines.pack.listing import Listing, Texts, listing_digest, span
@@ -57,9 +59,17 @@ class FolderSources:
     def rows(self, shard: int) -> Iterator[Row | Reject]:
         """Raw rows: a file's bytes under its extension as found, its path, and its class."""
         for i in span(shard, self._rows_per_shard, self.num_rows):
-            yield self._read(self._paths[i])
+            yield self.row(i)
 
-    def _read(self, path: str) -> Row | Reject:
+    def labels(self) -> Int64[np.ndarray, " n"]:
+        if self.classes is None:
+            return np.full(self.num_rows, NO_CLASS, dtype=np.int64)
+        number = {name: index for index, name in enumerate(self.classes)}
+        folders = (path.partition("/")[0] if "/" in path else "" for path in self._paths)
+        return np.array([number.get(folder, NO_CLASS) for folder in folders], dtype=np.int64)
+
+    def row(self, i: int) -> Row | Reject:
+        path = self._paths[i]
         try:
             file = os.open(os.path.join(self._root, path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
             with open(file, "rb") as stream:

@@ -3,18 +3,27 @@
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from viewkit.pipelines.pack.config import PackConfig
+import numpy as np
+from jaxtyping import Int64
+
+from viewkit.pipelines.pack.config import MOSAIC_OPTIONS, PackConfig
 from viewkit.pipelines.pack.keys import display
 from viewkit.pipelines.pack.listing import COMPRESSED_TARS, Found, Listing, list_folder
 from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.row import Reject, Row
 from viewkit.shards.sources import Sources
 
 SCHEMES: dict[str, str] = {
     "demo": "viewkit.pipelines.pack.demo:open_demo",
 }
 """SCHEME -> ``module:function``. The function is given REST and the config, and returns a `PackSources`."""
+
+AROUND: Mapping[str, str] = {
+    "mosaic": "viewkit.pipelines.pack.mosaic:open_mosaic",
+}
+"""SCHEME of a source that is made of another one -> ``module:function``, which is also given what to leave out."""
 
 PATHS: Mapping[str, str] = {
     "images": "viewkit.pipelines.pack.folder:open_folder",
@@ -33,6 +42,19 @@ class PackSources(Sources, Protocol):
     """Hexadecimal SHA-256 of the listing."""
 
 
+@runtime_checkable
+class PlacedSources(PackSources, Protocol):
+    """A source whose rows can also be read one by one, in any order, and whose classes are known beforehand."""
+
+    def row(self, place: int, /) -> Row | Reject:
+        """The raw row at one of ``num_rows`` places."""
+        ...
+
+    def labels(self) -> Int64[np.ndarray, " n"]:
+        """The class at every place, `composition.NO_CLASS` where it has none."""
+        ...
+
+
 def open_source(source: str, config: PackConfig, *, leave_out: Path | None = None) -> PackSources:
     """List a source. leave_out: a folder below it to skip, the dataset itself.
 
@@ -40,6 +62,13 @@ def open_source(source: str, config: PackConfig, *, leave_out: Path | None = Non
     unreadable or of another kind.
     """
     scheme, colon, rest = source.partition(":")
+    if colon and scheme in AROUND:
+        around: PackSources = _load(AROUND[scheme])(rest, config, leave_out)
+        return around
+    given = [name for name in MOSAIC_OPTIONS if getattr(config, name) is not None]
+    if given:
+        option = given[0].replace("_", "-")
+        raise ConfigError(f"pack: --{option} is for mosaic:SOURCE alone; the source is '{display(source)}'")
     if colon and scheme in SCHEMES:
         opened: PackSources = _load(SCHEMES[scheme])(rest, config)
         return opened

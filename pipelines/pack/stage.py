@@ -16,7 +16,8 @@ from viewkit.shards.row import Reject, Row
 
 
 class PackStage(MapStage[PackConfig]):
-    """source: a folder, a WebDataset tar, a folder of such tars, ``demo:train`` or ``demo:test``."""
+    """source: a folder, a WebDataset tar, a folder of such tars, ``demo:train``, ``demo:test``; or ``mosaic:`` and one
+    of these or the folder of a packed dataset."""
 
     name = "pack"
     shown_as = "images"
@@ -45,7 +46,8 @@ class PackStage(MapStage[PackConfig]):
 
     def inputs(self, config: PackConfig, dataset: Dataset) -> Mapping[str, str]:
         """The listing (relative paths and sizes; for `demo:` the photographs): a source that has changed is noticed."""
-        return {"listing": self.sources(config, dataset).digest}
+        listing = {"listing": self.sources(config, dataset).digest}
+        return {**listing, "mosaic": config.mosaic_layout} if self.source.startswith("mosaic:") else listing
 
     def sources(self, config: PackConfig, dataset: Dataset) -> PackSources:
         """The source, listed once. Raises `DataError` when it is missing, empty or unreadable."""

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+from jaxtyping import Int64
 
+from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import display, row_key, shuffled
 from viewkit.pipelines.pack.listing import Found, Listing, Texts, listing_digest, span
@@ -24,6 +26,8 @@ from viewkit.shards.row import Reject, Row
 MEMBER = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]*)", re.DOTALL)
 EXTENSION = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}")
 BLOCK = 512
+LABEL_BYTES = 64
+"""Members KEY.cls that are longer hold no class index."""
 
 
 def open_tars(root: Path, listing: Listing, config: PackConfig) -> "TarSources":
@@ -91,6 +95,26 @@ class TarSources:
                 if tar not in opened:
                     opened[tar] = stack.enter_context(_open(os.path.join(self._root, self._tars[tar]), self._tars[tar]))
                 yield self._read(sample, opened[tar])
+
+    def row(self, i: int) -> Row | Reject:
+        sample = int(self._order[i])
+        name = self._tars[int(self._tar_of[sample])]
+        with _open(os.path.join(self._root, name), name) as stream:
+            return self._read(sample, stream)
+
+    def labels(self) -> Int64[np.ndarray, " n"]:
+        """Read from every KEY.cls; one that is no class index counts as none, and its sample is a reject anyway."""
+        found = np.full(len(self._names), NO_CLASS, dtype=np.int64)
+        for tar in range(len(self._tars)):
+            with _open(os.path.join(self._root, self._tars[tar]), self._tars[tar]) as stream:
+                for sample in np.flatnonzero(self._tar_of == tar):
+                    for member in range(int(self._starts[sample]), int(self._starts[sample + 1])):
+                        offset, size = (int(number) for number in self._members[member])
+                        if self._extensions[member] == "cls" and size <= LABEL_BYTES:
+                            stream.seek(offset)
+                            label = stream.read(size).strip()
+                            found[sample] = int(label) if label.isdigit() and len(label) <= 9 else NO_CLASS
+        return found[self._order]
 
     def _read(self, sample: int, stream: BinaryIO) -> Row | Reject:
         name = self._names[sample]

@@ -1,64 +1,31 @@
 """Pairs for any trainer: viewkit's own reads them here, and so can yours (docs/other-trainers.md)."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Literal
 
+from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.pairs.column import has_scores, require_scores
 from viewkit.pipelines.pairs.filter import consistency_threshold_of
 from viewkit.pipelines.pairs.generated import GENVIEW, DrawnFrom, generated_column
 from viewkit.pipelines.pairs.names import PAIRS
-from viewkit.pipelines.pairs.plan import RecipeSampler
+from viewkit.pipelines.pairs.options import ORACLE_SHARE
 from viewkit.pipelines.pairs.random import GeneratedViews, RandomPairs
+from viewkit.pipelines.pairs.rules import Limits
 from viewkit.pipelines.pairs.same_policy import check_same_policy
-from viewkit.pipelines.pairs.samples import QUALITY, Sample, SampleReader
+from viewkit.pipelines.pairs.samples import QUALITY, Sample, SampleReader, annotation_of, load_image
+from viewkit.pipelines.pairs.selections import SELECT, check_placebo, check_same_image, names_of
 from viewkit.pipelines.pairs.source import PairSource
 from viewkit.pipelines.pairs.stored import StoredPairs
-from viewkit.pipelines.pairs.vs2fi import Vs2fiPairs
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.loader import Loader
+from viewkit.shards.row import Row
 
 Weights = Literal["none", "quality"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Selection:
-    """What a source of pairs may take into account: thresholds of VS-2FI's filters, whether q is reported, and which
-    views were to be cropped from generated images."""
-
-    k_sc: float = 0.0
-    k_al: float | None = None
-    quality: bool = False
-    candidates: DrawnFrom = "original"
-
-
-@dataclass(frozen=True)
-class Source:
-    """A way to get pairs. sampler: made from random pairs, to fall back on. is_stored: it reads the column of pairs.
-    filters: by `Selection.k_sc`, for which the histograms are read where none is given."""
-
-    sampler: Callable[[RandomPairs, Selection], RecipeSampler]
-    is_stored: bool
-    filters: bool = False
-
-
-SOURCES: Mapping[str, Source] = MappingProxyType(
-    {
-        "random": Source(lambda random, _: random, is_stored=False),
-        "stored": Source(
-            lambda random, s: StoredPairs(random, quality=s.quality, candidates=s.candidates), is_stored=True
-        ),
-        "vs2fi": Source(
-            lambda random, s: Vs2fiPairs(random, k_sc=s.k_sc, k_al=s.k_al, quality=s.quality, candidates=s.candidates),
-            is_stored=True,
-            filters=True,
-        ),
-    }
-)
-"""Sources of pairs by name. Another one is a line here."""
+LOOKED_AT = 500
+"""Images, those with the smallest key hashes, of which one must be annotated for the oracle."""
 
 
 def load_pairs(
@@ -72,6 +39,8 @@ def load_pairs(
     k_sc: float | None = None,
     filter_share: float | None = None,
     k_al: float | None = None,
+    oracle_share: float | None = None,
+    placebo: bool = False,
     alpha: float = 0.0,
     generated: GeneratedViews = "one",
     weights: Weights = "none",
@@ -79,6 +48,7 @@ def load_pairs(
     quality: str = QUALITY,
     other_policy: bool = False,
     epochs: int = 1,
+    steps: int | None = None,
     seed: int = 0,
     stage: str = "pretrain",
     device: str = "cpu",
@@ -87,9 +57,9 @@ def load_pairs(
 ) -> PairSource:
     """Batches of rendered, normalised pairs; ``source.epoch(e)`` gives `ViewBatch`es, the same ones for the same seed.
 
-    policy: a policy's name or TOML file. select: one of `SOURCES`: pairs sampled anew each epoch, any of the candidates
-        in column `pairs`, or those of them that pass both filters (VS-2FI, Alg. 1); k_sc, filter_share
-        and k_al as in `viewkit pretrain`.
+    policy: a policy's name or TOML file. select: pairs sampled anew each epoch ("random"), or those of the candidates
+        in column `pairs` that a selection of `SELECT` keeps; k_sc, filter_share, k_al, oracle_share and placebo as in
+        `viewkit pretrain`.
     alpha: probability that one view of the two, or with generated "both" both, is cropped from the generated image
         (column `genview`); 0 leaves stored pairs as they were scored.
     weights: with "quality" the batches carry q of their pairs (column `quality`), from which `losses.row_weights`
@@ -97,13 +67,13 @@ def load_pairs(
     genview, quality: names of these columns. Stored pairs that are cropped from generated images take no other genview
         with alpha above 0.
     other_policy: take stored pairs that were sampled by another policy than `policy`, which is refused else.
-    epochs: of the whole training, over which a policy's ceiling on overlaps moves.
+    epochs: of the whole training, or steps in their place, over which a policy's ceiling on overlaps moves.
     rank, world_size: of this process; every rank gets other rows and the same number of steps.
     Raises `DataError` for a missing column or one made from other images, `ConfigError` for fewer rows than a batch.
     """
-    spec = load_policy(policy).with_side(side_px)
-    random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated, rounds=epochs)
-    source = source_of(select, weights)
+    check_select(select, weights)
+    check_placebo(select, placebo)
+    check_same_image(select, alpha)
     loader = open_loader(
         dataset,
         select=select,
@@ -117,25 +87,40 @@ def load_pairs(
         rank=rank,
         world_size=world_size,
     )
-    if source.is_stored and not other_policy:
-        check_same_policy(dataset, pairs, load_policy(policy))
-    threshold = consistency_threshold_of(dataset, pairs, k_sc, filter_share) if source.filters else 0.0
-    candidates = candidates_of(dataset, pairs) if source.is_stored else "original"
-    selection = Selection(k_sc=threshold, k_al=k_al, quality=weights == "quality", candidates=candidates)
-    sampler = source.sampler(random, selection)
-    return PairSource(loader, sampler, spec, device, cycle_generated=not source.is_stored)
+    spec = load_policy(policy).with_side(side_px)
+    rounds = epochs if steps is None else -(-steps // loader.steps_per_epoch)
+    random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated, rounds=rounds)
+    selection, sampler = SELECT[select], random
+    if selection.stored:
+        if not other_policy:
+            check_same_policy(dataset, pairs, load_policy(policy))
+        limits = Limits(
+            k_sc=consistency_threshold_of(dataset, pairs, k_sc, filter_share) if selection.filters else 0.0,
+            k_al=k_al,
+            oracle_share=ORACLE_SHARE if oracle_share is None else oracle_share,
+        )
+        sampler = StoredPairs(
+            random,
+            select,
+            limits,
+            placebo=placebo,
+            quality=weights == "quality",
+            candidates=candidates_of(dataset, pairs),
+        )
+    return PairSource(loader, sampler, spec, device, cycle_generated=not selection.stored)
 
 
-def source_of(select: str, weights: Weights = "none") -> Source:
-    """`ConfigError` for an unknown source, and for weights by quality of pairs whose quality nobody measured."""
-    if select not in SOURCES:
-        raise ConfigError(f"select is '{select}'; it must be one of {', '.join(SOURCES)}")
-    if weights == "quality" and not SOURCES[select].is_stored:
+def check_select(select: str, weights: Weights = "none") -> None:
+    """`ConfigError` for a selection that gives no pairs here, and for weights by quality of pairs whose quality nobody
+    measured."""
+    if select not in SELECT or SELECT[select].chooses:
+        names = ", ".join(name for name, each in SELECT.items() if not each.chooses)
+        raise ConfigError(f"select is '{select}'; it must be one of {names}")
+    if weights == "quality" and not SELECT[select].stored:
         raise ConfigError(
             f"weights is 'quality' and select is '{select}': the column 'quality' rates stored pairs only; set "
-            "select to stored or vs2fi ('viewkit pretrain' rates fresh pairs itself)"
+            f"select to {names_of(lambda each: each.stored)} ('viewkit pretrain' rates fresh pairs itself)"
         )
-    return SOURCES[select]
 
 
 def open_loader(
@@ -153,16 +138,17 @@ def open_loader(
     world_size: int = 1,
 ) -> Loader[Sample]:
     """The loader of the columns that such pairs need, after checking that they belong together; see `load_pairs`."""
-    is_stored = source_of(select, weights).is_stored
+    check_select(select, weights)
+    selection = SELECT[select]
     columns = ["images"]
-    if is_stored:
+    if selection.stored:
         columns.append(pairs)
-        if select != "stored":
+        if "scores" in selection.needs:
             require_scores(dataset.column(pairs))
         genview = (
             stored_genview(dataset.column(pairs).identity.inputs, pairs, genview if alpha > 0 else None) or genview
         )
-    if alpha > 0 or (is_stored and has_generated_views(dataset, pairs)):
+    if alpha > 0 or (selection.stored and has_generated_views(dataset, pairs)):
         columns.append(genview)
     if weights == "quality":
         columns.append(quality)
@@ -170,6 +156,8 @@ def open_loader(
         dataset.check_inputs(column)
     if weights == "quality":
         check_quality(dataset, pairs, quality)
+    if "objects" in selection.needs:
+        check_annotated(dataset, select)
     return Loader(
         dataset,
         columns,
@@ -179,10 +167,25 @@ def open_loader(
             pairs=pairs,
             genview=genview,
             quality=quality,
-            has_scores=not is_stored or has_scores(dataset.column(pairs)),
+            has_scores=not selection.stored or has_scores(dataset.column(pairs)),
+            annotated="objects" in selection.needs,
         ),
         rank=rank,
         world_size=world_size,
+    )
+
+
+def check_annotated(dataset: Dataset, select: str) -> None:
+    """`DataError` where none of `LOOKED_AT` images has annotated objects that fit it."""
+    images = dataset.column("images")
+    keys = smallest(images.keys(), LOOKED_AT)
+    for key in keys:
+        fields = images.fields(images.place_of[key])
+        if annotation_of(Row(key, fields), load_image(fields)) is not None:
+            return
+    raise DataError(
+        f"select is '{select}' and none of {len(keys)} images has annotated objects that fit it; pack images with a "
+        "KEY.json that lists 'objects', and KEY.mask.png where there are masks (docs/audit.md)"
     )
 
 

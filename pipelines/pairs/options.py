@@ -1,17 +1,15 @@
 """Options of the views that a step gets of every row: how many, how selected, of which image, and their weights."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from viewkit.pipelines.engine.ranges import check_at_least, check_within
+from viewkit.pipelines.engine.ranges import check_above_zero, check_at_least, check_within
 from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
 from viewkit.pipelines.pairs.names import PAIRS
+from viewkit.pipelines.pairs.selections import SELECT, Select, Selection, check_placebo, check_same_image, names_of
 from viewkit.pipelines.views.options import AUGMENTATION, PARAMETERS, SamplingOptions
 from viewkit.pipelines.views.policy import IouCeiling
 from viewkit.shards.errors import ConfigError
-
-Select = Literal["random", "stored", "vs2fi", "hard", "easy", "lowest_iou"]
 
 SAMPLED_BY_SCORE = "views sampled anew; 'score' sampled the stored ones"
 VIEWS = 4
@@ -22,26 +20,10 @@ COMPARISONS = 128
 FILTER_SHARE = 0.08
 """What k_SC = 0.99 removes on ImageNet (VS-2FI, sec. 4.5; 0.12 on COCO). The share carries over to other images, the
 0.99 does not: an estimator that tells C equal groups apart and nothing finer gives no pair more than 1 / (1 + 1/C)."""
+ORACLE_SHARE = 0.5
+"""Least common content of a pair that the oracle keeps."""
 
-
-@dataclass(frozen=True)
-class Selection:
-    """Where a selection takes its pairs from. stored: from a column of scored pairs. chooses: among several views that
-    are sampled anew each epoch. by_loss: by what the framework's loss of each pair is."""
-
-    stored: bool = False
-    chooses: bool = False
-    by_loss: bool = False
-
-
-SELECT: Mapping[Select, Selection] = {
-    "random": Selection(),
-    "stored": Selection(stored=True),
-    "vs2fi": Selection(stored=True),
-    "hard": Selection(chooses=True, by_loss=True),
-    "easy": Selection(chooses=True, by_loss=True),
-    "lowest_iou": Selection(chooses=True),
-}
+STORED = names_of(lambda each: each.stored)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +34,14 @@ class ViewOptions(SamplingOptions):
 
     select: Annotated[
         Select,
-        "pairs: sampled anew each epoch; any of those that 'score' stored, or those its filters keep (vs2fi); of "
-        "several views sampled anew, the pair with the highest loss (hard), the lowest (easy) or the least overlap "
-        "(lowest_iou)",
+        "pairs: sampled anew each epoch; any of those that 'score' or 'draw' stored, or of a row's stored pairs those "
+        "that both filters keep (vs2fi), the most similar one (similar), any whose crops overlap (overlap), the one "
+        "whose crops overlap most (most_overlap), the most similar of those that overlap (combined), or those that "
+        "show the same annotated objects (oracle); of several views sampled anew, the pair with the highest loss "
+        "(hard), the lowest (easy) or the least overlap (lowest_iou)",
     ] = "random"
-    pairs: Annotated[str, "stored, vs2fi: column of the scored pairs; 'rescore' writes another one"] = PAIRS
-    other_policy: Annotated[bool, "stored, vs2fi: allow pairs sampled by another policy than --policy"] = False
+    pairs: Annotated[str, "stored pairs: column of them; 'rescore' and 'draw' write other ones"] = PAIRS
+    other_policy: Annotated[bool, "stored pairs: allow those sampled by another policy than --policy"] = False
     k_sc: Annotated[
         float | None, "vs2fi: minimum Semantic Consistency of a pair; the paper's is 0.99 (default: by --filter-share)"
     ] = None
@@ -69,6 +53,16 @@ class ViewOptions(SamplingOptions):
     k_al: Annotated[
         float | None, "vs2fi: minimum Alignment Level of a pair (default: 7/12 of the estimator's blocks)"
     ] = None
+    oracle_share: Annotated[
+        float | None,
+        f"oracle: least common content of a pair, the smaller of the shares of the two views that each object takes, "
+        f"summed (default: {ORACLE_SHARE:g})",
+    ] = None
+    placebo: Annotated[
+        bool,
+        "what a selection of stored pairs reads of them is permuted within every row first: it removes as many pairs "
+        "and knows nothing",
+    ] = False
     crop_box: Annotated[
         float | None,
         "ContrastiveCrop: centres of crops lie in the box where the heat map of a frozen encoder exceeds this share of "
@@ -88,7 +82,7 @@ class ViewOptions(SamplingOptions):
         "weight rows by GenView's quality of their pair: stored ones by the column of qualities, others by the encoder "
         "and component of 'foreground --of views'",
     ] = "none"
-    quality_column: Annotated[str, "stored, vs2fi with weights: column of the pairs' qualities"] = "quality"
+    quality_column: Annotated[str, "stored pairs with weights: column of their qualities"] = "quality"
     max_iou: Annotated[
         float | None,
         "sample pairs again whose crops overlap more than this in the first epoch (default: the policy's)",
@@ -139,6 +133,9 @@ class ViewOptions(SamplingOptions):
             raise ConfigError(
                 f"k_sc is {self.k_sc:g} and filter_share is {self.filter_share:g}: one decides the other; leave one out"
             )
+        if self.oracle_share is not None:
+            check_above_zero(oracle_share=self.oracle_share)
+            check_within(0, 1, oracle_share=self.oracle_share)
         self.check_sampling()
         check_within(0, 1, max_iou=self.max_iou, max_iou_end=self.max_iou_end)
         check_within(1, 64, views_per_side=self.views_per_side, views=self.views)
@@ -148,6 +145,8 @@ class ViewOptions(SamplingOptions):
         self._check_given()
         if self.selection.chooses and self.betas():
             self.refuse_joint(", ".join(name for name in PARAMETERS if getattr(self, name) is not None))
+        check_placebo(self.select, self.placebo)
+        check_same_image(self.select, self.alpha)
         by_overlap = "select is 'lowest_iou'" if self.select == "lowest_iou" else f"max_iou is {self.max_iou}"
         if self.alpha and (self.select == "lowest_iou" or self.max_iou is not None):
             raise ConfigError(
@@ -156,7 +155,7 @@ class ViewOptions(SamplingOptions):
         if self.weights == "quality" and self.selection.by_loss:
             raise ConfigError(
                 f"weights is 'quality' and select is '{self.select}': rows would be weighted for what their pair was "
-                "not selected by; take --select random, stored or vs2fi"
+                f"not selected by; take --select random, {STORED}"
             )
         check_genview(self.genview)
         self._check_box()
@@ -198,11 +197,12 @@ class ViewOptions(SamplingOptions):
             ("agreement_every", by_loss and previews, "--select-side-px or --select-static-colour"),
             *((name, not self.selection.stored, SAMPLED_BY_SCORE) for name in (*self.CHANGES, "crop_box")),
             ("crop_box_encoder", self.crop_box is not None or self.crop_box_encoder == "estimator", "--crop-box"),
-            ("pairs", stored or self.pairs == PAIRS, "--select stored or vs2fi"),
-            *((name, self.select == "vs2fi", "--select vs2fi") for name in ("k_sc", "filter_share", "k_al")),
-            ("other_policy", self.selection.stored, "--select stored or vs2fi"),
+            ("pairs", stored or self.pairs == PAIRS, f"--select {STORED}"),
+            *((name, self.selection.filters, "--select vs2fi") for name in ("k_sc", "filter_share", "k_al")),
+            ("oracle_share", "objects" in self.selection.needs, "--select oracle"),
+            ("other_policy", self.selection.stored, f"--select {STORED}"),
             ("genview", self.alpha > 0 or self.genview == GENVIEW, "--alpha above 0"),
-            ("quality_column", stored or self.quality_column == "quality", "--select stored or vs2fi"),
+            ("quality_column", stored or self.quality_column == "quality", f"--select {STORED}"),
             ("max_iou", not self.selection.stored, "views sampled anew; 'score' sampled the stored ones"),
             ("max_iou_end", self.max_iou is not None, "--max-iou"),
             ("max_iou_alternating", self.max_iou is not None, "--max-iou"),

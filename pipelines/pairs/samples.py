@@ -13,6 +13,7 @@ from viewkit.pipelines.engine.seeds import row_ids
 from viewkit.pipelines.pairs.column import RECIPES, SCORES
 from viewkit.pipelines.pairs.generated import GENVIEW
 from viewkit.pipelines.pairs.names import PAIRS
+from viewkit.pipelines.pairs.objects import Annotation, Unusable, read_annotation
 from viewkit.shards.codecs import decode_image, decode_npy
 from viewkit.shards.errors import DataError
 from viewkit.shards.row import Row
@@ -27,7 +28,7 @@ CACHE_BYTES = 2 * 2**30
 @dataclass(frozen=True, slots=True)
 class Sample:
     """generated, recipes, scores, quality: None when the column is not read or rejected this row; scores also where the
-    pairs were drawn and not scored."""
+    pairs were drawn and not scored. annotation: None when it is not read or not usable."""
 
     key: str
     image: UInt8[Tensor, "h w 3"]
@@ -35,6 +36,7 @@ class Sample:
     recipes: Float32[np.ndarray, "r v p"] | None = None
     scores: Float32[np.ndarray, "r c s"] | None = None
     quality: Float32[np.ndarray, "_r _c"] | None = None
+    annotation: Annotation | None = None
 
 
 def load_image(fields: Mapping[str, bytes], device: str = "cpu") -> UInt8[Tensor, "h w 3"]:
@@ -47,6 +49,7 @@ class SampleReader:
 
     cache_bytes: images are kept until they take this much; later ones are decoded each time.
     pairs, genview, quality: names of these columns. has_scores: whether the pairs were scored, not just drawn.
+    annotated: read the objects that the images' sources list.
     """
 
     def __init__(
@@ -57,8 +60,9 @@ class SampleReader:
         quality: str = QUALITY,
         *,
         has_scores: bool = True,
+        annotated: bool = False,
     ) -> None:
-        self.cache_bytes, self.has_scores = cache_bytes, has_scores
+        self.cache_bytes, self.has_scores, self.annotated = cache_bytes, has_scores, annotated
         self.pairs, self.genview, self.quality = pairs, genview, quality
         self._kept: dict[tuple[str, str, int], Tensor] = {}
         self._size = 0
@@ -78,13 +82,15 @@ class SampleReader:
         rated = row.joined.get(self.quality)
         if rated is not None and "quality.npy" not in rated:
             raise DataError(f"column '{self.quality}': row {row.key} lacks 'quality.npy'; rerun 'viewkit quality'")
+        image = self._image("images", row.key, 0, row.fields)
         return Sample(
             key=row.key,
-            image=self._image("images", row.key, 0, row.fields),
+            image=image,
             generated=None if genview is None else self._generated(row.key, genview, epoch),
             recipes=recipes,
             scores=scores,
             quality=None if rated is None else decode_npy(rated["quality.npy"]),
+            annotation=annotation_of(row, image) if self.annotated else None,
         )
 
     def _generated(self, key: str, fields: Mapping[str, bytes], epoch: int | None) -> UInt8[Tensor, "h w 3"]:
@@ -105,3 +111,11 @@ class SampleReader:
                 self._kept[place] = image
                 self._size += image.numel()
         return image
+
+
+def annotation_of(row: Row, image: UInt8[Tensor, "h w 3"]) -> Annotation | None:
+    """The objects of a row of `images`; None where none are listed or they do not fit the image."""
+    try:
+        return read_annotation(row.fields, (image.shape[0], image.shape[1]), f"column 'images', row {row.key}")
+    except Unusable:
+        return None

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.views.boxes import overlap
+from viewkit.pipelines.views.recipe import EDGE
 from viewkit.shards.errors import ConfigError, DataError
 
 
@@ -40,9 +41,7 @@ def select_vs2fi(
     u: Float[np.ndarray, " n"],
 ) -> Int[np.ndarray, " n"]:
     """One of the pairs that are consistent and well aligned, uniformly (VS-2FI, Alg. 1)."""
-    kept = vs2fi_survivors(consistency, levels, k_sc, k_al)
-    rank = (u * kept.sum(axis=1)).astype(np.int64)
-    return (kept.cumsum(axis=1) > rank[:, None]).argmax(axis=1)
+    return select_kept(vs2fi_survivors(consistency, levels, k_sc, k_al), u)
 
 
 def vs2fi_survivors(
@@ -61,6 +60,43 @@ def vs2fi_survivors(
     kept = consistency >= np.minimum(k_sc, consistency.max(axis=1, keepdims=True))
     highest = np.where(kept, levels, -np.inf).max(axis=1, keepdims=True)
     return kept & (levels >= np.minimum(k_al, highest))
+
+
+def keep_overlapping(overlaps: Float[np.ndarray, "n c"]) -> Bool[np.ndarray, "n c"]:
+    """Pairs whose crops share area; all pairs of a row in which none do. overlaps: intersections over unions."""
+    found = overlapping_pairs(overlaps)
+    return found | ~found.any(axis=1, keepdims=True)
+
+
+def overlapping_pairs(overlaps: Float[np.ndarray, "n c"]) -> Bool[np.ndarray, "n c"]:
+    """Pairs whose crops share area, and not just an edge that float32 has rounded."""
+    return overlaps > EDGE
+
+
+def keep_highest(
+    values: Float[np.ndarray, "n c"], among: Bool[np.ndarray, "n c"] | None = None
+) -> Bool[np.ndarray, "n c"]:
+    """The one pair with the highest value, `among` some of them if given (at least one in every row)."""
+    found = np.where(True if among is None else among, values, -np.inf).argmax(axis=1)
+    return np.arange(values.shape[1]) == found[:, None]
+
+
+def keep_common(common: Float[np.ndarray, "n c"], least: float) -> Bool[np.ndarray, "n c"]:
+    """Pairs with at least `least` content in common (`common_content`), else the pair with the most.
+
+    NaN where it is not known: such pairs are kept only in rows where nothing is known of any pair, which keep all.
+    """
+    unknown = np.isnan(common)
+    known = np.where(unknown, -1.0, common)
+    enough = known >= least
+    kept = np.where(enough.any(axis=1, keepdims=True), enough, keep_highest(known))
+    return kept | unknown.all(axis=1, keepdims=True)
+
+
+def select_kept(kept: Bool[np.ndarray, "n c"], u: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """One of the kept pairs of every row, uniformly."""
+    rank = (u * kept.sum(axis=1)).astype(np.int64)
+    return (kept.cumsum(axis=1) > rank[:, None]).argmax(axis=1)
 
 
 def pair_overlaps(boxes: Float[np.ndarray, "n v 4"]) -> Float[np.ndarray, "n c"]:

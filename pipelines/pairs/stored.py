@@ -1,4 +1,4 @@
-"""Pairs from the views that `viewkit score` or `viewkit draw` stored: any pair of the epoch's round (GenView)."""
+"""Pairs from the views that `viewkit score` or `viewkit draw` stored: one of those that a selection's rule keeps."""
 
 from collections.abc import Sequence
 
@@ -9,19 +9,24 @@ from viewkit.pipelines.engine.seeds import row_ids
 from viewkit.pipelines.pairs.candidates import view_sources
 from viewkit.pipelines.pairs.column import SIMILARITIES
 from viewkit.pipelines.pairs.generated import DrawnFrom
+from viewkit.pipelines.pairs.objects import common_content
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.pairs.plan import ViewPlan, replace_missing
 from viewkit.pipelines.pairs.random import RandomPairs
+from viewkit.pipelines.pairs.rules import Limits, facts_of, keep_pairs
 from viewkit.pipelines.pairs.samples import Sample
-from viewkit.pipelines.pairs.select import order_pairs, select_random
+from viewkit.pipelines.pairs.select import order_pairs, select_kept
+from viewkit.pipelines.pairs.selections import SELECT
 from viewkit.pipelines.views.recipe import GENERATED, ORIGINAL, SOURCE, check_recipes
-from viewkit.pipelines.views.sample import sample_selection
+from viewkit.pipelines.views.sample import sample_permutations, sample_selection
 from viewkit.shards.errors import ConfigError, DataError
 
 
 class StoredPairs:
-    """In epoch e one pair of the stored round e mod r: any one of them, in random order.
+    """In epoch e one pair of the stored round e mod r: any one that the selection keeps, in random order.
 
+    select: name in `SELECT` of a selection of stored pairs, with the limits that its rule has. placebo: the rule sees
+    what is known of a row's pairs in an order of its own for every epoch, so that it keeps as many and knows nothing.
     fallback: gives the pair of a row that `score` rejected, counted as `missing_pairs`. Its alpha and generated hold
     for stored pairs too; the views of the other rows stay cropped from the image that they were scored on.
     candidates: which of the views were to be cropped from generated images. What is cropped from the original instead,
@@ -30,21 +35,29 @@ class StoredPairs:
     so alpha must then be 0.
     """
 
-    counted: tuple[str, ...] = ()
-
-    def __init__(self, fallback: RandomPairs, *, quality: bool = False, candidates: DrawnFrom = "original") -> None:
+    def __init__(
+        self,
+        fallback: RandomPairs,
+        select: str = "stored",
+        limits: Limits | None = None,
+        *,
+        placebo: bool = False,
+        quality: bool = False,
+        candidates: DrawnFrom = "original",
+    ) -> None:
         if quality and fallback.alpha:
             raise ConfigError(
                 f"alpha is {fallback.alpha}, and weights are by quality, which holds for pairs as they were scored; "
                 "set --alpha 0 and draw --candidates mixed, or --select random, whose pairs are rated as they are drawn"
             )
         self.fallback, self.quality, self.candidates = fallback, quality, candidates
+        self.select, self.limits, self.placebo = select, limits or Limits(), placebo
 
     def __call__(self, samples: Sequence[Sample], epoch: int) -> ViewPlan:
         scored = [row for row, sample in enumerate(samples) if sample.recipes is not None]
         unscored = [row for row, sample in enumerate(samples) if sample.recipes is None]
         parts, missing = [], 0
-        counted = dict.fromkeys(self.counted, 0)
+        counted = dict.fromkeys(SELECT[self.select].counted, 0)
         quality = np.full(len(samples), np.nan, dtype=np.float32)
         if scored:
             pairs, quality[scored], lacking, counted = self._sample([samples[row] for row in scored], epoch)
@@ -61,23 +74,20 @@ class StoredPairs:
             return ViewPlan(recipes, counts)
         return ViewPlan(recipes, {**counts, "missing_quality": int(np.isnan(quality).sum())}, quality=quality)
 
-    def count(self, scores: Float32[np.ndarray, "n c s"]) -> dict[str, int]:
-        """Numbers of rows to report, by the names in `counted`."""
-        return {}
-
-    def select(self, scores: Float32[np.ndarray, "n c s"], u: Float64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-        """The pair of every row, as its number in `pair_index`. scores: of drawn pairs zeros. u: uniforms in [0, 1)."""
-        return select_random(scores.shape[1], u)
-
     def _sample(
         self, samples: Sequence[Sample], epoch: int
     ) -> tuple[Float32[np.ndarray, "n 2 p"], Float32[np.ndarray, " n"], int, dict[str, int]]:
         """Pairs of rows that have them, `alpha` of them with generated views, their qualities, how many views were to
-        be cropped from generated images that do not exist, and `count`."""
+        be cropped from generated images that do not exist, and the numbers of rows that the rule counts."""
         recipes, scores = _round_of(samples, epoch)
-        ids = row_ids([sample.key for sample in samples])
-        u = sample_selection(ids, seed=self.fallback.seed, stage=self.fallback.stage, round=epoch)  # n 4
-        selected = self.select(scores, u[:, 0])
+        ids, seed, stage = row_ids([sample.key for sample in samples]), self.fallback.seed, self.fallback.stage
+        u = sample_selection(ids, seed=seed, stage=stage, round=epoch)  # n 4
+        facts = facts_of(recipes, scores, self._common(samples, recipes))
+        num_pairs = facts.overlaps.shape[1]
+        if self.placebo:
+            facts = facts.permuted(sample_permutations(ids, num_pairs, seed=seed, stage=stage, round=epoch))
+        kept = keep_pairs(self.select, facts, self.limits)
+        selected = select_kept(kept.pairs, u[:, 0])
         views = order_pairs(selected, recipes.shape[1], u[:, 1])
         pairs = np.take_along_axis(recipes, views[:, :, None], axis=1)  # n 2 p
         generated = np.flatnonzero(u[:, 2] < self.fallback.alpha)
@@ -87,9 +97,22 @@ class StoredPairs:
         lacking[generated] = False  # `replace_missing` counts these
         return (
             pairs,
-            _quality_of(samples, epoch, selected, scores.shape[1]),
+            _quality_of(samples, epoch, selected, num_pairs),
             self._missing(views[lacking], recipes.shape[1]),
-            self.count(scores),
+            {name: int(rows.sum()) for name, rows in kept.counted.items()},
+        )
+
+    def _common(
+        self, samples: Sequence[Sample], recipes: Float32[np.ndarray, "n v p"]
+    ) -> Float64[np.ndarray, "n c"] | None:
+        """`common_content` of every pair, where the selection needs it."""
+        if "objects" not in SELECT[self.select].needs:
+            return None
+        return np.stack(
+            [
+                common_content(sample.annotation, views, (sample.image.shape[0], sample.image.shape[1]))
+                for sample, views in zip(samples, recipes, strict=True)
+            ]
         )
 
     def _missing(self, views: Int64[np.ndarray, "m 2"], num_views: int) -> int:
@@ -101,25 +124,26 @@ class StoredPairs:
 
 def _round_of(
     samples: Sequence[Sample], epoch: int
-) -> tuple[Float32[np.ndarray, "n v p"], Float32[np.ndarray, "n c s"]]:
-    """Recipes and scores of the epoch's round; drawn pairs have zeros. `DataError` names the first row whose arrays do
-    not fit each other."""
+) -> tuple[Float32[np.ndarray, "n v p"], Float32[np.ndarray, "n c s"] | None]:
+    """Recipes and scores of the epoch's round; None where the pairs were drawn and have none. `DataError` names the
+    first row whose arrays do not fit each other."""
     recipes, scores = [], []
     for sample in samples:
         assert sample.recipes is not None
         where = f"column of pairs: row {sample.key}"
         check_recipes(sample.recipes, where)
         rounds, num_views = sample.recipes.shape[:2]
+        found = () if sample.scores is None else sample.scores.shape
         needed = (rounds, len(pair_index(num_views)))
-        found = np.zeros((*needed, SIMILARITIES + 2), np.float32) if sample.scores is None else sample.scores
-        if num_views < 2 or found.shape[:2] != needed or found.shape[2] < SIMILARITIES + 2:
+        if num_views < 2 or (found and (found[:2] != needed or found[2] < SIMILARITIES + 2)):
             raise DataError(
-                f"{where} has scores of shape {found.shape} for recipes of shape {sample.recipes.shape}; "
+                f"{where} has scores of shape {found} for recipes of shape {sample.recipes.shape}; "
                 "delete the column and rerun 'viewkit score'"
             )
         recipes.append(sample.recipes[epoch % rounds])
-        scores.append(found[epoch % rounds])
-    return np.stack(recipes), np.stack(scores)
+        if sample.scores is not None:
+            scores.append(sample.scores[epoch % rounds])
+    return np.stack(recipes), np.stack(scores) if scores else None
 
 
 def _quality_of(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from viewkit.pipelines.engine.ranges import check_at_least, check_within
 from viewkit.pipelines.frameworks.table import FRAMEWORKS, card_of, cards
 from viewkit.pipelines.models.architectures import Init, Kind, kind_of
-from viewkit.pipelines.pairs.options import COMPARISONS, FILTER_SHARE, VIEWS, ViewOptions
+from viewkit.pipelines.pairs.options import COMPARISONS, FILTER_SHARE, ORACLE_SHARE, VIEWS, ViewOptions
 from viewkit.pipelines.pretrain.compatibility import check_count, check_fit
 from viewkit.pipelines.training.choices import option_names, options_class
 from viewkit.pipelines.training.multi_view import MULTI_VIEW, resolve_multi_view
@@ -143,8 +143,10 @@ def resolve(config: PretrainConfig) -> PretrainSettings:
         values["views"] = VIEWS if config.views is None else config.views
         if card.traits.multi_crop:
             values["comparisons"] = COMPARISONS if config.comparisons is None else config.comparisons
-    if config.select == "vs2fi" and config.k_sc is None and config.filter_share is None:
+    if config.selection.filters and config.k_sc is None and config.filter_share is None:
         values["filter_share"] = FILTER_SHARE
+    if "objects" in config.selection.needs and config.oracle_share is None:
+        values["oracle_share"] = ORACLE_SHARE
     own = card.resolve({name: given[name] for name in FRAMEWORK_OPTIONS}, kind, config.batch_size)
     values["fit_warmup"] = config.warmup_epochs is None
     values["fit_momentum"] = "momentum" in own and given["momentum"] is None

@@ -14,12 +14,10 @@ from viewkit.pipelines.hard_views.pairs import HardPairs, Rule
 from viewkit.pipelines.hard_views.preview import Preview
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.models.backbone import Backbone
-from viewkit.pipelines.pairs.filter import consistency_threshold_of
-from viewkit.pipelines.pairs.load import SOURCES, Selection, candidates_of, open_loader
+from viewkit.pipelines.pairs.load import load_pairs, open_loader
 from viewkit.pipelines.pairs.lowest_iou import LowestIouPairs
 from viewkit.pipelines.pairs.plan import RecipeSampler
-from viewkit.pipelines.pairs.random import RandomPairs, RandomViews
-from viewkit.pipelines.pairs.same_policy import check_same_policy
+from viewkit.pipelines.pairs.random import RandomViews
 from viewkit.pipelines.pairs.source import PairSource, ViewBatch
 from viewkit.pipelines.pretrain.config import PretrainSettings
 from viewkit.pipelines.pretrain.quality import WeightFreshPairs, compared_pairs, open_rater
@@ -33,48 +31,51 @@ from viewkit.shards.errors import ConfigError
 
 def create_source(settings: PretrainSettings, run: Run) -> PairSource:
     """Batches of the views that are asked for: pairs, m + m views, crops, or candidates for `create_selector`."""
-    is_stored = settings.selection.stored
-    policy = load_policy(settings.policy).with_side(settings.side_px) if is_stored else views_policy(settings)
+    if settings.selection.stored:
+        return stored_source(settings, run)
+    policy = views_policy(settings)
     loader = open_loader(
         run.dataset,
-        select=settings.select if is_stored else "random",
-        pairs=settings.pairs,
         alpha=settings.alpha,
-        weights="none" if settings.rates_fresh else settings.weights,
         genview=settings.genview,
-        quality=settings.quality_column,
         batch_size=share_of_batch(settings.batch_size),
         seed=settings.seed,
         rank=rank(),
         world_size=world_size(),
     )
-    if is_stored and not settings.other_policy:
-        check_same_policy(run.dataset, settings.pairs, load_policy(settings.policy))
     rounds = settings.epochs if settings.steps is None else -(-settings.steps // loader.steps_per_epoch)
-    sampler = (stored_sampler if is_stored else random_sampler)(settings, run, policy, rounds)
-    return PairSource(loader, sampler, policy, run.device, create_preview(settings), cycle_generated=not is_stored)
+    sampler = random_sampler(settings, run, policy, rounds)
+    return PairSource(loader, sampler, policy, run.device, create_preview(settings), cycle_generated=True)
 
 
-def stored_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:
-    """Pairs from the column that `score` wrote. rounds: epochs of the training."""
-    random = RandomPairs(
-        policy,
-        seed=settings.seed,
-        stage=run.stage,
+def stored_source(settings: PretrainSettings, run: Run) -> PairSource:
+    """Pairs from the column that `score` or `draw` wrote."""
+    return load_pairs(
+        run.dataset,
+        policy=settings.policy,
+        side_px=settings.side_px,
+        batch_size=share_of_batch(settings.batch_size),
+        select=settings.select,
+        pairs=settings.pairs,
+        k_sc=settings.k_sc,
+        filter_share=settings.filter_share,
+        k_al=settings.k_al,
+        oracle_share=settings.oracle_share,
+        placebo=settings.placebo,
         alpha=settings.alpha,
         generated=settings.generated,
-        rounds=rounds,
+        weights=settings.weights,
+        genview=settings.genview,
+        quality=settings.quality_column,
+        other_policy=settings.other_policy,
+        epochs=settings.epochs,
+        steps=settings.steps,
+        seed=settings.seed,
+        stage=run.stage,
+        device=run.device,
+        rank=rank(),
+        world_size=world_size(),
     )
-    k_sc = 0.0
-    if SOURCES[settings.select].filters:
-        k_sc = consistency_threshold_of(run.dataset, settings.pairs, settings.k_sc, settings.filter_share)
-    selection = Selection(
-        k_sc=k_sc,
-        k_al=settings.k_al,
-        quality=settings.weights == "quality",
-        candidates=candidates_of(run.dataset, settings.pairs),
-    )
-    return SOURCES[settings.select].sampler(random, selection)
 
 
 def random_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:

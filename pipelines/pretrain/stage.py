@@ -13,7 +13,7 @@ from viewkit.pipelines.frameworks.table import card_of, create_framework
 from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.models.saved import EncoderFacts, save_encoder
 from viewkit.pipelines.pairs.filter import filter_lines
-from viewkit.pipelines.pairs.vs2fi import Vs2fiPairs
+from viewkit.pipelines.pairs.stored import StoredPairs
 from viewkit.pipelines.pretrain.config import PretrainConfig, PretrainSettings, resolve
 from viewkit.pipelines.pretrain.pairs import check_sides, create_selector, create_source
 from viewkit.pipelines.pretrain.quality import RATER, rater_inputs
@@ -30,7 +30,7 @@ from viewkit.shards.errors import ConfigError
 from viewkit.shards.files import write_atomic
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-COUNTED = ("missing_views", "missing_pairs", "missing_quality")
+COUNTED = ("missing_views", "missing_pairs", "missing_quality", "missing_truth")
 
 
 class PretrainStage(FitStage[PretrainConfig]):
@@ -67,7 +67,7 @@ class PretrainStage(FitStage[PretrainConfig]):
         genview = (config.genview,) if config.alpha > 0 else ()
         pairs = (config.pairs,) if config.selection.stored else ()
         quality = (RATER if config.rates_fresh else config.quality_column,) if config.weights == "quality" else ()
-        by_share = ("histograms",) if config.select == "vs2fi" and config.k_sc is None else ()
+        by_share = ("histograms",) if config.selection.filters and config.k_sc is None else ()
         boxes = () if config.crop_box is None else encoder_reads(config.crop_box_encoder)
         return ("images", *genview, *pairs, *by_share, *quality, *boxes)
 
@@ -119,8 +119,8 @@ class PretrainStage(FitStage[PretrainConfig]):
         steps, lines = training.schedule.steps, read_metrics(run.folder / METRICS)
         counts = {name: sum(int(line.get(name) or 0) for line in lines) for name in COUNTED if name in lines[-1]}
         shares = shares_of(lines, steps * settings.batch_size)
-        if isinstance(training.source.sampler, Vs2fiPairs):
-            shares["k_sc"] = training.source.sampler.k_sc
+        if settings.selection.filters and isinstance(training.source.sampler, StoredPairs):
+            shares["k_sc"] = training.source.sampler.limits.k_sc
         own = card_of(settings.framework).fitted(settings.own, steps) if settings.fit_momentum else settings.own
         if "momentum" in own:
             shares["momentum"] = own["momentum"]
@@ -170,14 +170,14 @@ def prepare(settings: PretrainSettings, run: Run, encoder_weights: Path | None =
 
 def filter_lines_of(settings: PretrainSettings, run: Run) -> list[str]:
     """What VS-2FI's filters will do, for people; nothing for other selections."""
-    if settings.select != "vs2fi":
+    if not settings.selection.filters:
         return []
     return filter_lines(run.dataset, settings.pairs, settings.k_sc, settings.filter_share)
 
 
 def shares_of(lines: Sequence[Mapping[str, Any]], num_rows: int) -> dict[str, float]:
-    """What the selections counted, as shares of the rows they concern: rows without a pair of k_sc, pairs of least
-    overlap, and choices that agreed."""
+    """What the selections counted, as shares of the rows they concern: rows without a pair that the selection asks for,
+    pairs of least overlap, and choices that agreed."""
 
     def total(name: str) -> int:
         return sum(int(line.get(name) or 0) for line in lines)

@@ -45,6 +45,8 @@ def is_random(config: Mapping[str, Any]) -> bool:
 def method_of(config: Mapping[str, Any]) -> str:
     """How a run's pairs were made, e.g. ``simsiam, vs2fi, generated 0.5`` (the probability of such a view)."""
     words = [config["framework"], config["select"]]
+    if config.get("placebo"):
+        words.append("placebo")
     if config.get("views") is not None and config["select"] != "random":
         words.append(f"of {config['views']} views")
     if config["alpha"]:

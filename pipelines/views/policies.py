@@ -52,6 +52,9 @@ SMALL = ViewSpec(saturation=0.4)
 GENVIEW_SMALL = replace(SMALL, p_blur=0.5)
 # DSF on CIFAR: the same with RandAugment after the crop (released code; the paper gives no probabilities).
 DSF_CIFAR = replace(GENVIEW_SMALL, p_randaugment=0.5)
+# Images of several photographs side by side (`pack mosaic:`): a crop shows a tenth to a half of one of four, so that
+# pairs without a shared photograph are about as frequent as pairs with one. Colours change little.
+MOSAIC = ViewSpec(area=(0.02, 0.12), brightness=0.2, contrast=0.2, saturation=0.2, hue=0.05)
 JOINT_CROP = (JointSpec(parameter="area", beta=0.0),)
 
 _ALL = (
@@ -91,6 +94,7 @@ _ALL = (
     Policy(name="dsf_cifar", views=(DSF_CIFAR, DSF_CIFAR), side_px=32, mean=CIFAR_MEAN, std=DSF_CIFAR_STD),
     Policy(name="genview_cifar", views=(GENVIEW_SMALL,) * 2, side_px=32, mean=CIFAR_MEAN, std=CIFAR_STD),
     Policy(name="genview_tiny", views=(GENVIEW_SMALL,) * 2, side_px=64, mean=TINY_MEAN, std=TINY_STD),
+    Policy(name="mosaic", views=(MOSAIC, MOSAIC), side_px=32),
     Policy(name="cifar", views=(SMALL, SMALL), side_px=32, mean=CIFAR_MEAN, std=CIFAR_STD),
     # STL-10's images are ImageNet's at 96 px, and have its mean and std here.
     Policy(name="stl10", views=(SMALL, SMALL), side_px=96),

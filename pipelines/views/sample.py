@@ -126,6 +126,17 @@ def sample_selection(
     return open_streams(ids, seed, stage, round).places(SELECTION, 1).uniforms(0)
 
 
+def sample_permutations(
+    ids: UInt64[np.ndarray, "n 2"], num_pairs: int, *, seed: int, stage: str, round: int
+) -> Int[np.ndarray, "n c"]:
+    """A permutation of every row's pairs, each equally likely, for placebos."""
+    rows = open_streams(ids, seed, stage, round).places(SELECTION, 1)
+    blocks = range(1, 1 + -(-num_pairs // 4))  # block 0 is `sample_selection`'s
+    return np.concatenate([rows.uniforms(block) for block in blocks], axis=1)[:, :num_pairs].argsort(
+        axis=1, kind="stable"
+    )
+
+
 def _sources(rows: Streams, v: int, p_generated: float) -> Int[np.ndarray, " m"]:
     if not 0 <= p_generated <= 1:
         raise ConfigError(f"p_generated is {p_generated}; needed a number in [0, 1]")

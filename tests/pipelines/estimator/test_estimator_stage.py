@@ -75,6 +75,15 @@ def test_the_facts_of_older_estimators_call_the_initialisation_start(trained, tm
     assert torch.equal(ours.top, theirs.top) and torch.equal(ours.exits, theirs.exits)
 
 
+def test_pairs_that_overlap_give_another_estimator(trained, tmp_path):
+    dataset, _ = trained
+    other = Dataset(tmp_path / "d")
+    shutil.copytree(dataset.path / "images", other.path / "images")
+    run_stage(EstimatorStage(), replace(CONFIG, pairs="overlap", policy="mosaic"), other, CPU)
+    facts = Estimator.load(other.artifact("estimator")).facts
+    assert (facts["pairs"], facts["policy"]) == ("overlap", "mosaic")
+
+
 def test_a_second_run_finds_the_work_done(trained):
     dataset, summary = trained
     again = run_stage(EstimatorStage(), CONFIG, dataset, CPU)

@@ -13,9 +13,9 @@ from viewkit.pipelines.foreground.stage import ViewsForegroundStage
 from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.pairs import load
 from viewkit.pipelines.pairs.filter import summary_lines
-from viewkit.pipelines.pairs.load import SOURCES, Source, load_pairs, stored_genview
-from viewkit.pipelines.pairs.options import SELECT, Select
-from viewkit.pipelines.pairs.stored import StoredPairs
+from viewkit.pipelines.pairs.load import load_pairs, stored_genview
+from viewkit.pipelines.pairs.rules import Kept
+from viewkit.pipelines.pairs.selections import SELECT, Select, Selection
 from viewkit.pipelines.quality.config import QualityConfig
 from viewkit.pipelines.quality.stage import QualityStage
 from viewkit.pipelines.score.config import RescoreConfig, ScoreConfig
@@ -140,22 +140,18 @@ def test_an_unknown_source_is_refused_by_the_names_of_those_that_exist(dataset):
 
 
 def test_the_options_of_pretrain_name_every_source():
-    assert set(get_args(Select)) == {*SELECT} == {*SOURCES, "hard", "easy", "lowest_iou"}
-    assert {name for name, each in SELECT.items() if each.stored} == {
-        name for name, source in SOURCES.items() if source.is_stored
-    }
+    assert get_args(Select) == (*SELECT,)
+    rules = [each.load_rule() for each in SELECT.values() if each.stored]
+    assert len({*rules}) == len(rules) == 7
 
 
-class FirstPairs(StoredPairs):
-    """A source from outside: always the first pair of the round."""
-
-    def select(self, scores, u):
-        return np.zeros(len(scores), dtype=np.int64)
+def first_pairs(facts, limits):
+    """A selection from outside: always the first pair of the round."""
+    return Kept(np.arange(facts.overlaps.shape[1]) == np.zeros((len(facts.overlaps), 1)))
 
 
 def test_a_source_is_added_by_one_line_of_the_table(rated, monkeypatch):
-    added = {**SOURCES, "first": Source(lambda random, s: FirstPairs(random, quality=s.quality), is_stored=True)}
-    monkeypatch.setattr(load, "SOURCES", added)
+    monkeypatch.setitem(SELECT, "first", Selection(f"{__name__}:first_pairs"))
     options = {**OPTIONS, "weights": "quality"}
     ours, theirs = (next(load_pairs(rated, **options, select=name).epoch(0)) for name in ("first", "stored"))
     assert torch.equal(ours.views1, theirs.views1), "with one pair a round there is no choice"

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from viewkit.pipelines.pairs.random import RandomPairs
+from viewkit.pipelines.pairs.rules import Limits
 from viewkit.pipelines.pairs.samples import Sample
 from viewkit.pipelines.pairs.stored import StoredPairs
-from viewkit.pipelines.pairs.vs2fi import Vs2fiPairs
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import SOURCE, column, neutral_recipes
 from viewkit.shards.errors import ConfigError, DataError
@@ -34,10 +34,9 @@ def samples(count=30, generated=False):
     return [sample(f"row{k}", rng, generated) for k in range(count)]
 
 
-def filtered_pairs(alpha=0.0, **options):
-    return Vs2fiPairs(
-        RandomPairs(POLICY, seed=0, stage="pretrain", alpha=alpha), **{"k_sc": 0.99, "k_al": None, **options}
-    )
+def filtered_pairs(alpha=0.0, k_sc=0.99, k_al=None, **options):
+    random = RandomPairs(POLICY, seed=0, stage="pretrain", alpha=alpha)
+    return StoredPairs(random, "vs2fi", Limits(k_sc=k_sc, k_al=k_al), **options)
 
 
 def survivors(scores, k_sc, k_al):

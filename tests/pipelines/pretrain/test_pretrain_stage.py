@@ -110,7 +110,7 @@ def test_the_framework_decides_what_is_not_given():
         ({"lr": 0.0}, "lr is 0.0; it must be a finite number above 0"),
         ({"k_sc": 2.0}, "k_sc is 2.0"),
         ({"k_sc": 0.99, "filter_share": 0.1}, "one decides the other"),
-        ({"other_policy": True}, "it needs --select stored or vs2fi"),
+        ({"other_policy": True}, "it needs --select stored, vs2fi, similar, overlap"),
         ({"epochs": 5, "warmup_epochs": 5.0}, "the warm-up must be shorter"),
     ],
 )

@@ -16,8 +16,9 @@ from viewkit.pipelines.engine.seeds import row_ids
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.pairs.random import RandomPairs
+from viewkit.pipelines.pairs.rules import Limits
 from viewkit.pipelines.pairs.samples import SampleReader
-from viewkit.pipelines.pairs.vs2fi import Vs2fiPairs
+from viewkit.pipelines.pairs.stored import StoredPairs
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.pipelines.views.policies import load_policy
@@ -93,7 +94,7 @@ class Online:
 def test_the_trainer_chooses_the_pairs_that_an_online_estimator_chooses_round_by_round(dataset):
     online = Online(dataset)
     images, pairs = dataset.column("images"), dataset.column("pairs")
-    trainer = Vs2fiPairs(RandomPairs(online.policy, seed=7, stage="pretrain"), k_sc=K_SC, k_al=K_AL)
+    trainer = StoredPairs(RandomPairs(online.policy, seed=7, stage="pretrain"), "vs2fi", Limits(k_sc=K_SC, k_al=K_AL))
     reader = SampleReader()
     keys = list(images.keys())[:10]
     samples = [

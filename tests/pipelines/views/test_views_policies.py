@@ -18,7 +18,7 @@ def test_published_numbers() -> None:
     assert load_policy("simclr").views[0].saturation == 0.8
     assert [load_policy("dino").side_of(spec) for spec in range(10)] == [224] * 2 + [96] * 8
     assert load_policy("moco_v1").views[0].grey_first
-    assert len(POLICIES) == 26 and all(json.dumps(policy.to_dict()) for policy in POLICIES.values())
+    assert len(POLICIES) == 27 and all(json.dumps(policy.to_dict()) for policy in POLICIES.values())
 
 
 def colours(spec: ViewSpec) -> tuple[float, ...]:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int, Int64
+from jaxtyping import Bool, Float32, Float64, Int, Int64
 from PIL import Image
 
+from viewkit.pipelines.pairs.order import pair_index
+from viewkit.pipelines.views.recipe import ORIGINAL, SOURCE, pixel_boxes
 from viewkit.shards.codecs import DECODER_ERRORS, decode_json, one_line
 from viewkit.shards.errors import DataError
 
@@ -108,6 +110,25 @@ def shown_shares(annotation: Annotation, crops: Int[np.ndarray, "m 4"]) -> Float
         inside = annotation.mask[top : top + height, left : left + width]
         shares[place] = np.bincount(inside.ravel(), minlength=length)[annotation.values] / inside.size
     return shares
+
+
+def common_content(
+    annotation: Annotation | None, recipes: Float32[np.ndarray, "v p"], size_px: tuple[int, int]
+) -> Float64[np.ndarray, " c"]:
+    """How much of what the two views of every pair show is the same: over all countable objects, the sum of the smaller
+    of the two shares of the views' areas.
+
+    1: both show the same objects at the same sizes; 0: they share none. NaN for a pair with a view of the generated
+    image, and for all pairs where there is no annotation or it lists nothing countable. size_px: of the original.
+    """
+    first, second = pair_index(len(recipes)).T
+    if annotation is None or not annotation.is_thing.any():
+        return np.full(len(first), np.nan)
+    crops = pixel_boxes(recipes, np.tile(np.array(size_px), (len(recipes), 1)))
+    shares = shown_shares(annotation, crops)[:, annotation.is_thing]  # v k
+    of_original = recipes[:, SOURCE] == ORIGINAL
+    common = np.minimum(shares[first], shares[second]).sum(axis=1)
+    return np.where(of_original[first] & of_original[second], common, np.nan)
 
 
 def shown_sets(annotation: Annotation, shown: Bool[np.ndarray, "m k"]) -> dict[str, Bool[np.ndarray, "m _"]]:

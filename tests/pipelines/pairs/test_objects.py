@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from viewkit.pipelines.audit.objects import (
+from viewkit.pipelines.pairs.objects import (
     Annotation,
     Unusable,
     jaccard_distance,

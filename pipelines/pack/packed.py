@@ -1,0 +1,64 @@
+"""The images of a packed dataset as a source, for mosaics of them."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Int64
+
+from viewkit.pipelines.pack.composition import NO_CLASS
+from viewkit.pipelines.pack.config import PackConfig
+from viewkit.pipelines.pack.listing import span
+from viewkit.pipelines.pack.raw import LABEL, PATH
+from viewkit.shards.codecs import decode_json, image_field
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ConfigError
+from viewkit.shards.row import Reject, Row
+
+
+def open_packed(dataset: Dataset, config: PackConfig) -> "PackedSources":
+    if config.labels == "folders":
+        raise ConfigError("pack: labels 'folders' needs a folder of images; a packed dataset has its labels already")
+    return PackedSources(dataset, config.rows_per_shard)
+
+
+class PackedSources:
+    """The rows of the column `images`, in its order; every read is checked. `DataError` where it is unfinished."""
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, dataset: Dataset, rows_per_shard: int) -> None:
+        self._column = dataset.column("images")
+        self._rows_per_shard = rows_per_shard
+        self.digest = self._column.digest
+
+    @property
+    def num_rows(self) -> int:
+        return self._column.num_rows
+
+    @property
+    def num_shards(self) -> int:
+        return -(-self.num_rows // self._rows_per_shard)
+
+    def keys(self, shard: int) -> Sequence[str]:
+        return [self._column.keys()[i] for i in span(shard, self._rows_per_shard, self.num_rows)]
+
+    def rows(self, shard: int) -> Iterator[Row | Reject]:
+        for i in span(shard, self._rows_per_shard, self.num_rows):
+            yield self.row(i)
+
+    def row(self, index: int) -> Row:
+        row = self._column.row(index)
+        extension, data = image_field(row.fields)
+        fields = {extension: data, PATH: f"{row.key}.{extension}".encode()}
+        if "cls" in row.fields:
+            fields["cls"] = row.fields["cls"]
+            label = decode_json(row.fields["json"]).get("label") if "json" in row.fields else None
+            if isinstance(label, str):
+                fields[LABEL] = label.encode()
+        return Row(row.key, fields)
+
+    def labels(self) -> Int64[np.ndarray, " n"]:
+        """One pass over the whole column: labels lie beside the images."""
+        shards = range(self._column.num_shards)
+        found = [row.fields.get("cls") for shard in shards for row in self._column.rows(shard)]
+        return np.array([NO_CLASS if label is None else int(label) for label in found], dtype=np.int64)
