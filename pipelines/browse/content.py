@@ -11,7 +11,8 @@ from viewkit.pipelines.browse.measures import crop_overlaps, noise_levels, pair_
 from viewkit.pipelines.browse.pictures import Pictures
 from viewkit.pipelines.browse.shown import Shown
 from viewkit.pipelines.browse.thresholds import reading_of
-from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, SIMILARITIES
+from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, SIMILARITIES, num_exits_of
+from viewkit.pipelines.pairs.rules import SHARE_OF_BLOCKS
 from viewkit.pipelines.views.recipe import BOX
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.shards.dataset import Dataset
@@ -56,7 +57,8 @@ def content_of(dataset: Dataset, shown: Shown, groups: Groups, pictures: Picture
         content["chosen"] = packed(groups.chosen, "u1")
     if groups.scores is not None:
         content["similarities"] = packed(groups.scores[..., SIMILARITIES:], "f4")
-        content["num_exits"] = groups.scores.shape[-1] - SIMILARITIES - 1
+        content["num_exits"] = num_exits_of(groups.scores)
+        content["k_al"] = SHARE_OF_BLOCKS * num_exits_of(groups.scores)
     if shown.histograms is not None:
         reading = reading_of(Histograms.load(dataset.artifact(shown.histograms)))
         arrays = ("weights", "centres", "values", "below")

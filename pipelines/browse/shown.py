@@ -127,10 +127,8 @@ def _policy(identity: Identity, given: str | None, what: str) -> Policy:
     """The policy whose resizing the views have. `ConfigError` where nothing names it."""
     if given is not None:
         return load_policy(given)
-    found = policy_of(identity)
+    name = identity.config.get("policy", "a policy of its own")
+    found = policy_of(identity) if "policy" in identity.inputs else POLICIES.get(name)
     if found is None:
-        name = identity.config.get("policy", "a policy of its own")
-        raise ConfigError(
-            f"browse: {what} was sampled by '{name}', which is no policy of this name; give it with --policy"
-        )
+        raise ConfigError(f"browse: {what} was sampled by '{name}', a file or a changed policy; give it with --policy")
     return found

@@ -90,10 +90,9 @@ function reasonOf(pair, kSc, kAl) {
   const sc = Math.min(Math.fround(kSc), most);
   for (let i = start; i < start + perGroup; i++) if (consistency[i] >= sc) highest = Math.max(highest, levels[i]);
   const al = Math.min(Math.fround(kAl), highest);
-  const said = (value) => numberText(value, "level");
   const relaxedSc = most < Math.fround(kSc) ? ` No pair of this image in this round reaches k_SC ${kSc.toFixed(3)}: the threshold falls to the best one's ${most.toFixed(3)}.` : "";
-  const relaxedAl = highest < Math.fround(kAl) ? ` Of the consistent pairs none has k_AL ${kAl}: the threshold falls to their highest level, ${said(highest)}.` : "";
+  const relaxedAl = highest < Math.fround(kAl) ? ` Of the consistent pairs none has k_AL ${kAl}: the threshold falls to their highest level, ${levelText(highest)}.` : "";
   if (consistency[pair] < sc) return ["sc", `Left out by Semantic Consistency: ${consistency[pair].toFixed(3)} is below ${sc.toFixed(3)}.${relaxedSc}`];
-  if (levels[pair] < al) return ["al", `Left out by Alignment Level: ${said(levels[pair])} is below ${said(al)}.${relaxedSc}${relaxedAl}`];
-  return ["kept", `Kept: Semantic Consistency ${consistency[pair].toFixed(3)} is at least ${sc.toFixed(3)}, Alignment Level ${said(levels[pair])} at least ${said(al)}.${relaxedSc}${relaxedAl}`];
+  if (levels[pair] < al) return ["al", `Left out by Alignment Level: ${levelText(levels[pair])} is below ${al}.${relaxedSc}${relaxedAl}`];
+  return ["kept", `Kept: Semantic Consistency ${consistency[pair].toFixed(3)} is at least ${sc.toFixed(3)}, Alignment Level ${levelText(levels[pair])} is at least ${al}.${relaxedSc}${relaxedAl}`];
 }

@@ -76,6 +76,9 @@ const axes = data.axes.map((axis, number) => ({ ...axis, number, values: unpack(
 axes.forEach(lay);
 const axisOf = Object.fromEntries(axes.map((axis) => [axis.name, axis]));
 
+/** A level in a sentence: L + 1 is that of pairs that no exit recognises. */
+const levelText = (value) => (value > data.num_exits ? `${value} (no exit recognises it)` : String(value));
+
 /** The range of values between two places (0 ... 1) of an axis; whole steps where it has them. */
 function valuesBetween(axis, from, to) {
   const [a, b] = [Math.max(0, Math.min(from, to)), Math.min(1, Math.max(from, to))];

@@ -15,7 +15,7 @@ const many = (count) => count.toLocaleString("en");
 function startThresholds() {
   if (!data.scored) return;
   state.gammaAtFirst = state.gamma;
-  state.kAlAtFirst = Math.ceil((7 / 12) * data.num_exits);
+  state.kAlAtFirst = Math.ceil(data.k_al);
   state.kAl = state.kAlAtFirst;
   if (reading) { state.share = reading.share; state.kSc = thresholdOf(reading.share); }
   else state.kSc = 0.99;
