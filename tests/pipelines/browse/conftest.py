@@ -32,7 +32,7 @@ NUM_ROWS, ROUNDS, VIEWS, EXITS = 30, 2, 4, 5
 BAD = "<img src=x onerror=window.hacked=1>"
 """A name that would run a script if it were not text."""
 CLASSES = ["cat", BAD, "dog"]
-GAMMA = 1 / 64
+GAMMA = 0.625
 POLICY = load_policy("strengthened")
 SAMPLED = {"policy": digest(POLICY.to_dict())}
 KEYS = [f"row{k:02d}" if k != 7 else BAD for k in range(NUM_ROWS)]
