@@ -6,13 +6,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from viewkit.cli.commands import PIPELINE, StageCommand
+from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
 from viewkit.cli.options import fields_of
 from viewkit.pipelines.engine.config import make_config, unknown_option
 from viewkit.pipelines.experiments.experiment import Experiment, Options
 from viewkit.shards.errors import ConfigError
 
-COMMANDS = {spec.name: spec for spec in PIPELINE}
+COMMANDS = {spec.name: spec for spec in (*PIPELINE, COMPARE)}
 OF_A_RUN = ("pretrain", "evaluate")
 """Commands that run once for every run of an experiment."""
 
@@ -21,7 +21,8 @@ OF_A_RUN = ("pretrain", "evaluate")
 class Job:
     """One command of a chain. name: of the command, with what tells it from others of the same one.
 
-    dataset: the folder it works on. locations: the command's arguments by name.
+    dataset: the folder it works on. locations: the command's arguments by name. experiment: of a comparison, whose runs
+    are its arms.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Job:
     dataset: Path
     locations: Mapping[str, Any]
     config: Any
+    experiment: Experiment | None = None
 
 
 def chain_of(experiment: Experiment, source: str, dataset: Path, test: Path, test_source: str | None) -> list[Job]:
@@ -50,16 +52,17 @@ def chain_of(experiment: Experiment, source: str, dataset: Path, test: Path, tes
         tables = experiment.stages.get(spec.name, ())
         if spec.name == "pack":
             places = {"source": source, "dataset": str(dataset)}
-            jobs.append(_job(spec, "pack", places, dataset, tables[0] if tables else {}, where))
+            jobs.append(make_job(spec, "pack", places, dataset, tables[0] if tables else {}, where))
             if test_source is not None and "evaluate" in experiment.stages:
                 places = {"source": test_source, "dataset": str(test)}
-                jobs.append(_job(spec, "pack test", places, test, _of_test(tables), where))
+                jobs.append(make_job(spec, "pack test", places, test, _of_test(tables), where))
         elif spec.name == "pretrain":
-            jobs += _runs(experiment, dataset, test, where)
+            runs = _runs(experiment, dataset, test, where)
+            jobs += [_comparison(experiment, dataset, test, where)] if COMPARE.name in experiment.stages else runs
         elif spec.name not in OF_A_RUN:
             for place, table in enumerate(tables):
                 name = spec.name if place == 0 else f"{spec.name} {place + 1}"
-                jobs.append(_job(spec, name, {"dataset": str(dataset)}, dataset, table, where))
+                jobs.append(make_job(spec, name, {"dataset": str(dataset)}, dataset, table, where))
     return _after_pairs(jobs)
 
 
@@ -83,16 +86,28 @@ def _runs(experiment: Experiment, dataset: Path, test: Path, where: str) -> list
     jobs: list[Job] = []
     for run in runs:
         places = {"dataset": str(dataset), "name": run}
-        jobs.append(_job(COMMANDS["pretrain"], f"pretrain {run}", places, dataset, experiment.run_options(run), where))
+        jobs.append(
+            make_job(COMMANDS["pretrain"], f"pretrain {run}", places, dataset, experiment.run_options(run), where)
+        )
         for table in experiment.stages.get("evaluate", ()):
             places = {"run": str(dataset / "runs" / run), "test": str(test)}
             name = f"evaluate {run}" + (f" {table['folder']}" if "folder" in table else "")
             options = {**({"baselines": False} if run != next(iter(runs)) else {}), **table}  # those of the first do
-            jobs.append(_job(COMMANDS["evaluate"], name, places, dataset, options, where))
+            jobs.append(make_job(COMMANDS["evaluate"], name, places, dataset, options, where))
     return jobs
 
 
-def _job(spec: StageCommand, name: str, places: dict[str, Any], dataset: Path, table: Options, where: str) -> Job:
+def _comparison(experiment: Experiment, dataset: Path, test: Path, where: str) -> Job:
+    """The job that trains, evaluates and compares the experiment's runs over seeds. ``lengths`` may be a list."""
+    if len(experiment.stages[COMPARE.name]) > 1:
+        raise ConfigError(f"{where}: [[compare]] stands twice; an experiment is one comparison, in one table [compare]")
+    (table,) = experiment.stages[COMPARE.name]
+    listed = {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in table.items()}
+    places = {"dataset": str(dataset), "test": str(test), "name": experiment.name.replace("-", "_")}
+    return replace(make_job(COMPARE, COMPARE.name, places, dataset, listed, where), experiment=experiment)
+
+
+def make_job(spec: StageCommand, name: str, places: dict[str, Any], dataset: Path, table: Options, where: str) -> Job:
     """A command with the options of its table, which may also be locations (``column``, ``encoder_weights``)."""
     config = spec.config_class()
     options = {key.replace("-", "_"): value for key, value in table.items()}

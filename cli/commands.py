@@ -344,3 +344,23 @@ PIPELINE = (
     ),
 )
 """The stages in the order of a full run."""
+
+COMPARE = StageCommand(
+    "compare",
+    "Does it help? Train arms with paired seeds, evaluate and compare them: statistics, costs, verdicts.",
+    "compare.config:CompareConfig",
+    (Step("compare.stage:CompareStage"),),
+    (
+        DATASET,
+        Argument("test", "labelled dataset to test on"),
+        Argument("name", "name of the comparison, a folder below DATASET/compare", option=True, default="default"),
+        Argument(
+            "experiment", "name or TOML file of an experiment, whose runs are the arms, with its options", option=True
+        ),
+    ),
+    examples=(
+        "viewkit compare dataset test_dataset --arms random,stored,vs2fi --seeds 6 --set pretrain.steps=600",
+        "viewkit compare dataset test_dataset --experiment my.toml --lengths 150,600",
+    ),
+)
+"""The command that runs other stages' commands before its own stage (`cli.compare`)."""

@@ -10,10 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from viewkit.cli.chain import Job, chain_of, chosen
+from viewkit.cli.commands import COMPARE
+from viewkit.cli.compare import compare, comparison_of
 from viewkit.cli.console import print_json, say
 from viewkit.cli.run import checked_stages, run_shown, say_plan
 from viewkit.cli.status import table
-from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.execution import Devices, Execution
 from viewkit.pipelines.experiments.experiment import (
     PAPERS,
     Experiment,
@@ -114,12 +116,20 @@ def run_experiment(
     jobs = chosen(chain_of(found, source, dataset, test_path, test_source), only, start)
     _refuse_missing(found, jobs, source, test)
     _refuse_unlabelled(jobs, test_path if test_source is None else None)
-    checked = [(job, checked_stages(job.spec, job.config, dict(job.locations))) for job in jobs]
+    checked = [(job, stages_of(job)) for job in jobs]
     if dry_run:
         _say_plans(found, checked, execution, as_json)
         return
     run_jobs(checked, execution, as_json=as_json)
     _say_results(found, dataset, as_json)
+
+
+def stages_of(job: Job) -> list[tuple[Any, Any]]:
+    """The stages of a job with their configs, checked; none of a comparison, which makes its own as it goes."""
+    if job.spec.name == COMPARE.name:
+        comparison_of(job)
+        return []
+    return checked_stages(job.spec, job.config, dict(job.locations))
 
 
 def run_jobs(
@@ -137,6 +147,9 @@ def run_jobs(
             print_json({"event": "step", "name": job.name, "place": place + 1, "of": len(checked)})
         else:
             say(f"[{place + 1}/{len(checked)}] {job.name}")
+        if job.spec.name == COMPARE.name:
+            compare(job, Devices(device=execution.device), as_json=as_json, closing=closing)
+            continue
         for stage, config in stages:
             run_shown(stage, config, Dataset(job.dataset), execution, as_json)
         if as_json or not closing:
@@ -161,7 +174,7 @@ def rehearse_experiment(experiment: Experiment, source: str, execution: Executio
         train, test = folder / "train", folder / "test"
         notes = copy_handful(source, labels, train, test, images=(TRAIN_IMAGES, TEST_IMAGES))
         jobs = chain_of(rehearsal.experiment, str(train), folder / "dataset", folder / "dataset-test", str(test))
-        checked = [(job, checked_stages(job.spec, job.config, dict(job.locations))) for job in jobs]
+        checked = [(job, stages_of(job)) for job in jobs]
         small = Execution(device=execution.device, workers=1, max_rejects=execution.max_rejects)
         try:
             run_jobs(checked, small, as_json=as_json, closing=False)

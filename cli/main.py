@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from viewkit.cli import doctor, experiments, export, inspect, status, verify, views
-from viewkit.cli.commands import PIPELINE
+from viewkit.cli import compare, doctor, experiments, export, inspect, status, verify, views
+from viewkit.cli.commands import COMPARE, PIPELINE
 from viewkit.cli.console import print_error
 from viewkit.cli.help import HelpCommand, HelpGroup, example
 from viewkit.cli.run import run_command
@@ -57,6 +57,7 @@ WHOLE, STAGES, LOOKING = "Whole experiments", "Stages, in the order of a full ru
 
 CHAINS: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("run", experiments.run_experiment, "viewkit run demo demo:train demo/train --test demo:test"),
+    ("compare", compare.compare_command(), COMPARE.examples[0]),
     ("experiments", experiments.experiments, "viewkit experiments GenView"),
 )
 """Commands about whole chains: name, function, an example to paste."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from viewkit.cli.commands import PIPELINE, StageCommand
+from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
 from viewkit.cli.experiments import in_order
 from viewkit.cli.main import app
 from viewkit.cli.options import GENERAL, default_text, option_name
@@ -99,7 +99,7 @@ def columns_page() -> str:
     """What every stage writes, field by field."""
     lines = [NOTE, "", "# Columns and artifacts", ""]
     lines += ["What the stages write, below the dataset's folder. `docs/pipeline.md` says how it lies on disk.", ""]
-    for spec in PIPELINE:
+    for spec in (*PIPELINE, COMPARE):
         for stage in _stages(spec):
             kind = "column" if issubclass(stage, MapStage) else "artifact"
             lines += [f"## {stage.shown_as} ({kind}, by `viewkit {spec.name}`, version {stage.version})", ""]

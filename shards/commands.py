@@ -19,5 +19,6 @@ def writers() -> Mapping[str, str]:
 
 def command_for(name: str, stage: str | None = None) -> str | None:
     """The command that writes `name`. stage: of its identity, for names that users choose. None: nobody knows."""
-    general = "runs/NAME" if name.startswith("runs/") and name.count("/") == 1 else name
+    folder = name.partition("/")[0]
+    general = f"{folder}/NAME" if folder in ("runs", "compare") and name.count("/") == 1 else name
     return writers().get(general, None if stage is None else f"viewkit {stage}")

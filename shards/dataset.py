@@ -50,10 +50,10 @@ class Dataset:
         return sorted(names, key=lambda name: (name != "images", name))
 
     def artifacts(self) -> list[str]:
-        """Names of the artifacts: of the dataset, its runs and their evaluations."""
+        """Names of the artifacts: of the dataset, its comparisons, its runs and their evaluations."""
         return sorted(
             path.parent.relative_to(self.path).as_posix()
-            for pattern in (f"*/{IDENTITY}", f"runs/*/{IDENTITY}", f"runs/*/*/{IDENTITY}")
+            for pattern in (f"*/{IDENTITY}", f"compare/*/{IDENTITY}", f"runs/*/{IDENTITY}", f"runs/*/*/{IDENTITY}")
             for path in self.path.glob(pattern)
         )
 

@@ -110,6 +110,7 @@ def test_the_python_of_the_readme_runs_as_it_stands(tmp_path):
 @pytest.mark.parametrize(
     ("section", "file"),
     [
+        ("## A selection of stored pairs", "toy_selection.py"),
         ("## A framework", "toy_framework.py"),
         ("## A generator with weights of its own", "toy_generator.py"),
         ("## A frozen encoder", "toy_encoder.py"),

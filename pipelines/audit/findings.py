@@ -18,7 +18,8 @@ from viewkit.pipelines.audit.grid import (
     rank_correlation,
 )
 from viewkit.pipelines.audit.measures import Measures
-from viewkit.pipelines.audit.truth import Question, ask
+from viewkit.pipelines.audit.selections import compare_selections
+from viewkit.pipelines.audit.truth import Question, ask, bad_pairs, groups_of
 from viewkit.pipelines.pairs.column import ScoredPairs
 from viewkit.pipelines.pairs.options import FILTER_SHARE
 from viewkit.pipelines.pairs.rules import SHARE_OF_BLOCKS
@@ -55,6 +56,7 @@ class Findings:
     sensitivity: Mapping[str, list[dict[str, float]]]
     questions: list[Question]
     answers: list[dict[str, Any]]
+    selections: list[dict[str, Any]]
 
     def numbers(self) -> dict[str, Any]:
         """audit.json."""
@@ -85,6 +87,7 @@ class Findings:
                 "visible_share": self.visible_share,
             },
             "ground_truth": self.answers,
+            "selections": self.selections,
         }
 
 
@@ -136,6 +139,14 @@ def find(
         sensitivity=thresholds(sample, histograms, gamma, k_sc, k_al),
         questions=questions,
         answers=[question.answer() for question in questions],
+        selections=compare_selections(
+            sample,
+            measures,
+            bad_pairs(measures, duplicate_iou=config.duplicate_iou, duplicate_colour=config.duplicate_colour),
+            groups_of(len(sample.keys)),
+            k_sc=k_sc,
+            k_al=k_al,
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from viewkit.pipelines.pairs.column import ScoredPairs
 from viewkit.pipelines.pairs.objects import (
     SETS,
     Unusable,
+    common_content,
     jaccard_distance,
     read_annotation,
     shown_sets,
@@ -40,8 +41,8 @@ class Measures:
 
     colour: eq. 22 of colour histograms. iou: of the crops, of pairs from one image. features: cosine of the encoder's
     backbone features. classes: eq. 22 of class probabilities, None without a classifier. objects: name of `SETS` ->
-    Jaccard distance of what both views show, of pairs from annotated originals. annotated: images with usable
-    annotations. unusable: reason -> images.
+    Jaccard distance of what both views show, of pairs from annotated originals. common: their `common_content`.
+    annotated: images with usable annotations. unusable: reason -> images.
     """
 
     colour: Pairs
@@ -49,6 +50,7 @@ class Measures:
     features: Pairs
     classes: Pairs | None
     objects: dict[str, Pairs]
+    common: Pairs
     annotated: int = 0
     unusable: Counter[str] = field(default_factory=Counter)
 
@@ -74,6 +76,7 @@ def measure_pairs(
         empty.copy(),
         None if classifier is None else empty.copy(),
         {name: empty.copy() for name in SETS},
+        empty.copy(),
     )
     first, second = sample.views.T
     for start in range(0, n, ROWS_AT_ONCE):
@@ -125,7 +128,7 @@ def _compare_objects(
     image: Tensor,
     visible_share: float,
 ) -> None:
-    """Fill in the Jaccard distances of one row, or count why it has none."""
+    """Fill in the Jaccard distances and common content of one row, or count why it has none."""
     size = int(image.shape[0]), int(image.shape[1])
     try:
         annotation = read_annotation(fields, size, f"column 'images', row {key}")
@@ -138,6 +141,7 @@ def _compare_objects(
         crops = pixel_boxes(recipes, np.tile(np.array(size), (len(recipes), 1)))
         sets = shown_sets(annotation, shown_shares(annotation, crops) >= visible_share)
         known = sample.of_originals[row, round_]
+        found.common[row, round_] = common_content(annotation, recipes, size)
         for name, shown in sets.items():
             distance = jaccard_distance(shown[first], shown[second])
             found.objects[name][row, round_] = np.where(known, distance, np.nan)

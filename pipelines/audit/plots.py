@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -10,6 +10,9 @@ from jaxtyping import Bool, Float
 from viewkit.pipelines.audit.grid import Ranges
 from viewkit.pipelines.audit.ranking import roc_curve
 from viewkit.pipelines.audit.truth import Question
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def plot_grid(
@@ -67,22 +70,43 @@ def plot_sensitivity(path: Path, found: Mapping[str, Sequence[Mapping[str, float
 
 
 def plot_roc(path: Path, questions: Sequence[Question], answers: Sequence[Mapping[str, Any]]) -> None:
-    """ROC curves of every rule, one panel a question that has both kinds of pairs."""
+    """ROC curves of every rule: above one panel a question that has both kinds of pairs, below the same question among
+    pairs whose crops share no area."""
     from matplotlib.figure import Figure
 
     both = [(q, a) for q, a in zip(questions, answers, strict=True) if 0 < a["true"] < a["pairs"]]
-    figure = Figure(figsize=(4.2 * max(len(both), 1), 4), layout="constrained")
+    lower = any(answer["true_apart"] and answer["true_apart"] < answer["apart"] for _, answer in both)
+    figure = Figure(figsize=(4.2 * max(len(both), 1), 8 if lower else 4), layout="constrained")
     if not both:
         figure.text(0.5, 0.5, "no question has pairs of both kinds", ha="center")
-    panels = figure.subplots(1, len(both), squeeze=False)[0] if both else ()
-    for axes, (question, answer) in zip(panels, both, strict=True):
-        for (name, score), rule in zip(question.rules.items(), answer["rules"], strict=True):
-            area = rule["roc_area"]
-            width = 2.2 if name in ("semantic_consistency", "alignment_level") else 1
-            axes.plot(*roc_curve(score, question.truth), linewidth=width, label=f"{name.replace('_', ' ')} {area:.3f}")
-        axes.plot([0, 1], [0, 1], color="grey", linewidth=0.6, linestyle="--")
+        figure.savefig(path, dpi=110)
+        return
+    panels = figure.subplots(1 + lower, len(both), squeeze=False)
+    for place, (question, answer) in enumerate(both):
         title = f"{question.name.replace('_', ' ')}: {answer['true']:,} of {answer['pairs']:,}"
-        axes.set_title(title, fontsize=9)
-        axes.set(xlabel="share of the others flagged", ylabel="share found", aspect="equal")
-        axes.legend(fontsize=7, loc="lower right")
+        _draw_roc(panels[0][place], title, question, answer["rules"], np.ones(len(question.truth), dtype=bool), "")
+        if lower and question.apart is not None and 0 < answer["true_apart"] < answer["apart"]:
+            title = f"crops apart: {answer['true_apart']:,} of {answer['apart']:,}"
+            _draw_roc(panels[1][place], title, question, answer["rules"], question.apart, "_apart")
+        elif lower:
+            panels[1][place].set_axis_off()
     figure.savefig(path, dpi=110)
+
+
+def _draw_roc(
+    axes: "Axes",
+    title: str,
+    question: Question,
+    answers: Sequence[Mapping[str, Any]],
+    among: Bool[np.ndarray, " m"],
+    suffix: str,
+) -> None:
+    """One panel. suffix: of the answers' ROC areas that belong to the pairs `among` which the rules are compared."""
+    for (name, score), rule in zip(question.rules.items(), answers, strict=True):
+        width = 2.2 if name in ("semantic_consistency", "alignment_level") else 1
+        label = f"{name.replace('_', ' ')} {rule[f'roc_area{suffix}']:.3f}"
+        axes.plot(*roc_curve(score[among], question.truth[among]), linewidth=width, label=label)
+    axes.plot([0, 1], [0, 1], color="grey", linewidth=0.6, linestyle="--")
+    axes.set_title(title, fontsize=9)
+    axes.set(xlabel="share of the others flagged", ylabel="share found", aspect="equal")
+    axes.legend(fontsize=7, loc="lower right")

@@ -25,10 +25,14 @@ def roc_error(
     """
     groups = np.unique(group)
     areas = [roc_area(score[group != left_out], truth[group != left_out]) for left_out in groups]
-    known = np.array([area for area in areas if area is not None])
-    if len(groups) < 2 or len(known) < len(groups):
+    return jackknife_error(np.array([np.nan if area is None else area for area in areas]))
+
+
+def jackknife_error(left_out: Float64[np.ndarray, " g"]) -> float | None:
+    """Standard error of a number from its values without each of g groups in turn; None where one is not known."""
+    if len(left_out) < 2 or np.isnan(left_out).any():
         return None
-    return float(np.sqrt((len(known) - 1) * known.var()))
+    return float(np.sqrt((len(left_out) - 1) * left_out.var()))
 
 
 def roc_curve(

@@ -1,6 +1,6 @@
 """Stage `audit`: what the indicators of stored pairs filter, and whether it is what they should."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ from viewkit.pipelines.audit.grid import selected_cells
 from viewkit.pipelines.audit.measures import measure_pairs
 from viewkit.pipelines.audit.plots import plot_grid, plot_roc, plot_sensitivity
 from viewkit.pipelines.audit.tables import audit_tables
+from viewkit.pipelines.audit.truth import FALSE_POSITIVES
 from viewkit.pipelines.encoders.names import encoder_reads
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder, refuse_unused_folder
 from viewkit.pipelines.engine.contract import FitStage, Run
@@ -43,12 +44,13 @@ class AuditStage(FitStage[AuditConfig]):
     name: ClassVar[str] = "audit"
     shown_as: ClassVar[str] = "audit"
     holds: ClassVar[Mapping[str, str]] = {
-        "audit.json": "all numbers: shares filtered, the grid, rank correlations, sensitivity, ROC areas, tables",
+        "audit.json": "all numbers: shares filtered, grid, correlations, sensitivity, ROC areas, selections, tables",
         "*.png": "heat maps of the grid, sensitivity, ROC curves, and galleries of pairs by range",
     }
     writes = "audit"
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", *PICTURES)
     replaces: ClassVar[bool] = True
+    version = 2
 
     def __init__(
         self,
@@ -191,5 +193,13 @@ def shown_numbers(found: Mapping[str, Any]) -> dict[str, Any]:
         "high_level": found["high_level"]["chosen"],
         "level_and_colour": found["correlation"]["colour"]["level"],
         "consistency_and_high_level": found["correlation"][found["high_level"]["chosen"]]["consistency"],
+        **{f"false_positives_{name}": share for name, share in false_positives(found["selections"])},
         **{f"roc_area_{each['name']}": each["rules"][0]["roc_area"] for each in found["ground_truth"]},
     }
+
+
+def false_positives(selections: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float | None]]:
+    """(selection, share of the pairs it takes without a shared countable object), where that is known."""
+    for each in selections:
+        if FALSE_POSITIVES in each["bad"]:
+            yield each["name"], each["bad"][FALSE_POSITIVES]["share"]

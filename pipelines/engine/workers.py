@@ -41,11 +41,16 @@ class _Worker:
 
 
 def run_shards(
-    make_work: Callable[[int], Work], shards: Sequence[int], workers: int, report: Report
+    make_work: Callable[[int], Work],
+    shards: Sequence[int],
+    workers: int,
+    report: Report,
+    named: Callable[[int], str] = lambda shard: f"shard {shard_name(shard)}",
 ) -> Iterator[tuple[int, Any]]:
     """Do every shard; yields (shard, result) as they are done.
 
     make_work: picklable; called once in every process with the worker's number, returns the function that does shards.
+    named: what a shard is called in errors.
     Raises what a worker raised (a `ViewkitError` as itself, anything else with its traceback), and `DataError` when a
     shard's worker died twice.
     """
@@ -70,7 +75,7 @@ def run_shards(
                     lost[worker.shard] += 1
                     left.append(worker.shard)
                     crew[number] = _replace(make_work, worker, number)
-                    _give_up_on(worker, lost)
+                    _give_up_on(worker, lost, named)
                     continue
                 if kind == "news":
                     report(value)
@@ -142,13 +147,13 @@ def _replace(make_work: Callable[[int], Work], worker: _Worker, number: int) -> 
     return _start(make_work, number)
 
 
-def _give_up_on(worker: _Worker, lost: dict[int, int]) -> None:
+def _give_up_on(worker: _Worker, lost: dict[int, int], named: Callable[[int], str]) -> None:
     shard = worker.shard
     if shard is not None and lost[shard] >= TRIES:
         raise DataError(
-            f"shard {shard_name(shard)}: its worker process died {TRIES} times "
+            f"{named(shard)}: its worker process died {TRIES} times "
             f"(last exit code {worker.process.exitcode}), probably for want of memory; "
-            "run the same command with fewer --workers, finished shards are kept"
+            "run the same command with fewer processes, what is finished is kept"
         )
 
 

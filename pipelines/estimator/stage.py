@@ -22,6 +22,7 @@ from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import RandomPairs, RandomViews
 from viewkit.pipelines.pairs.samples import Sample, SampleReader
 from viewkit.pipelines.pairs.source import PairSource
+from viewkit.pipelines.training.cost import count_step
 from viewkit.pipelines.training.loop import CHECKPOINT, train
 from viewkit.pipelines.training.optimisers import create_optimiser, decay_all
 from viewkit.pipelines.training.prepare import Optimisation, Training, prepare_training, schedule_of
@@ -133,11 +134,13 @@ class EstimatorStage(FitStage[EstimatorConfig]):
             {"stage": self.name, **settings.values()},
             monitoring=training.monitoring,
         )
-        if not is_main():
-            return {}
         steps, policy = training.schedule.steps, training.source.policy
-        numbers = save(run, settings, training.framework, policy, steps, last)
-        return {**numbers, **training.probe(training.framework)}
+        numbers: dict[str, Any] = {}
+        if is_main():
+            numbers = save(run, settings, training.framework, policy, steps, last)
+            numbers |= training.probe(training.framework)
+        cost = count_step(training.framework, training.optimiser, training.source, training.schedule, run.device)
+        return {**numbers, **cost} if is_main() else {}
 
     def fit_heads(self, config: EstimatorConfig, settings: EstimatorSettings, run: Run) -> Mapping[str, Any]:
         """On a frozen trunk: encode its views once, then train projector and exits on what it gave."""

@@ -1,9 +1,12 @@
-"""Accuracies of class scores: top-1, top-5 and the mean over classes; and their spread over repetitions."""
+"""Accuracies of class scores: top-1, top-5 and the mean over classes; their spread over repetitions; predictions."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from viewkit.pipelines.models.predictions import PREDICTED
 
 
 def measure_accuracy(scores: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"]) -> dict[str, float | None]:
@@ -27,13 +30,31 @@ def measure_accuracy(scores: Float[np.ndarray, "n c"], labels: Int[np.ndarray, "
     }
 
 
-def over_seeds(measured: Sequence[dict[str, float | None]]) -> dict[str, float | int | None]:
+NOBODY = -1
+"""Prediction of a row of which no class can be the answer."""
+
+
+def predict(scores: Float[np.ndarray, "n c"]) -> Int[np.ndarray, " n"]:
+    """The class that `measure_accuracy` takes for the answer: the highest score, of equal ones the first."""
+    return np.where(scores.max(axis=1) > -np.inf, scores.argmax(axis=1), NOBODY)
+
+
+def measured_and_predicted(scores: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"]) -> dict[str, Any]:
+    """`measure_accuracy`, and the predictions under `PREDICTED`."""
+    return {**measure_accuracy(scores, labels), PREDICTED: [predict(scores).tolist()]}
+
+
+def over_seeds(measured: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Means over repetitions under their names, and their standard deviations (of n - 1) under ``NAME_std``.
 
-    A deviation is None with one repetition, as is whatever was None before. ``seeds``: the number of repetitions.
+    A deviation is None with one repetition, as is whatever was None before. ``seeds``: the number of repetitions. The
+    predictions of all stand one after the other.
     """
-    numbers: dict[str, float | int | None] = {"seeds": len(measured)}
+    numbers: dict[str, Any] = {"seeds": len(measured)}
     for name in measured[0]:
+        if name == PREDICTED:
+            numbers[PREDICTED] = [each for one in measured for each in one[PREDICTED]]
+            continue
         values = [value for each in measured if (value := each[name]) is not None]
         numbers[name] = float(np.mean(values)) if values else None
         numbers[f"{name}_std"] = float(np.std(values, ddof=1)) if len(values) > 1 else None

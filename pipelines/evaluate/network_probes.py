@@ -12,7 +12,7 @@ from torch import Tensor
 from viewkit.pipelines.encoders.backbones import BackboneEncoder
 from viewkit.pipelines.encoders.encoder import FeatureExtractor
 from viewkit.pipelines.engine.contract import Run
-from viewkit.pipelines.evaluate.accuracy import measure_accuracy, over_seeds
+from viewkit.pipelines.evaluate.accuracy import measured_and_predicted, over_seeds
 from viewkit.pipelines.evaluate.augmented import ViewSource
 from viewkit.pipelines.evaluate.config import EvaluateConfig
 from viewkit.pipelines.evaluate.features import extract_features
@@ -99,7 +99,7 @@ class NetworkProbes:
             "name": name,
             "rates": [sweep.rate for sweep in sweeps],
             "split_accuracies": [sweep.split_accuracy for sweep in sweeps],
-            **over_seeds([measure_accuracy(sweep.scores, self.data.test_labels) for sweep in sweeps]),
+            **over_seeds([measured_and_predicted(sweep.scores, self.data.test_labels) for sweep in sweeps]),
         }
 
     def tuned(self, name: str, rows: Int[np.ndarray, " k"]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class NetworkProbes:
             scores = extract_features(
                 self.data.test.samples(), {"scores": scorer}, pixels_px=None, device=self.run.device
             )["scores"]
-            measured.append(measure_accuracy(scores.numpy(), self.data.test_labels))
+            measured.append(measured_and_predicted(scores.numpy(), self.data.test_labels))
         return {"name": name, "num_train": len(rows), **over_seeds(measured)}
 
     def source(self, name: str, seed: int, rows: Int[np.ndarray, " k"], batch_size: int) -> ViewSource:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from viewkit.pipelines.evaluate.accuracy import measure_accuracy, over_seeds
+from viewkit.pipelines.evaluate.accuracy import measured_and_predicted, over_seeds
 from viewkit.pipelines.evaluate.config import EvaluateConfig
 from viewkit.pipelines.evaluate.linear import fit_linear_probe
 from viewkit.pipelines.evaluate.sweep import cached_epochs, draw_weights, sweep_rates
@@ -132,5 +132,5 @@ class FeatureProbes:
             **over_seeds([self.accuracy(sweep.scores) for sweep in sweeps]),
         }
 
-    def accuracy(self, scores: Float[np.ndarray, "n c"]) -> dict[str, float | None]:
-        return measure_accuracy(scores, self.test_labels)
+    def accuracy(self, scores: Float[np.ndarray, "n c"]) -> dict[str, Any]:
+        return measured_and_predicted(scores, self.test_labels)

@@ -30,6 +30,7 @@ from viewkit.pipelines.evaluate.labelled import Labelled, find_labelled, hold_ou
 from viewkit.pipelines.evaluate.network_probes import Data, NetworkProbes
 from viewkit.pipelines.evaluate.probes import FeatureProbes
 from viewkit.pipelines.evaluate.protocol import describe_data, describe_protocol
+from viewkit.pipelines.models.predictions import PREDICTIONS, save_predictions
 from viewkit.pipelines.models.saved import EncoderFacts, load_encoder
 from viewkit.pipelines.pairs.samples import SampleReader
 from viewkit.shards.codecs import decode_json, encode_json
@@ -54,12 +55,14 @@ class EvaluateStage(FitStage[EvaluateConfig]):
     """
 
     name: ClassVar[str] = "evaluate"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     trains: ClassVar[bool] = True
     scratch: ClassVar[tuple[str, ...]] = (PARTS,)
     shown_as: ClassVar[str] = "runs/NAME/eval"
     holds: ClassVar[Mapping[str, str]] = {
         "eval.json": "top-1, top-5 and mean-per-class accuracy of every probe asked for; of the run and baselines",
+        "predictions.safetensors": "labels [n] and ENCODER/PROBE [r n]: class numbers 0 ... c - 1 of the n test images "
+        "in the order of their keys, as r repetitions of a probe predicted them (-1: none); digest of the keys",
     }
 
     def __init__(
@@ -170,6 +173,7 @@ class EvaluateStage(FitStage[EvaluateConfig]):
                 probes[name] += results
             if name in encoders:
                 scorers[name] = features.scorers
+        save_predictions(run.folder / PREDICTIONS, probes, data.test.column.keys(), data.test_labels)
         result = {
             "run": self.run,
             "arch": facts.arch,

@@ -177,6 +177,13 @@ def _evaluate(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     return {**small, "rates": ",".join(rates)}
 
 
+def _compare(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Two seeds; of several lengths two."""
+    lengths = options.get("lengths")
+    several = lengths is not None and len(lengths if isinstance(lengths, list) else str(lengths).split(",")) > 1
+    return {**options, "seeds": 2, "lengths": f"{STEPS},{2 * STEPS}" if several else str(STEPS)}
+
+
 SMALLER: Mapping[str, Callable[[Mapping[str, Any], Tell], dict[str, Any]]] = {
     "pack": _pack,
     "estimator": _estimator,
@@ -189,5 +196,6 @@ SMALLER: Mapping[str, Callable[[Mapping[str, Any], Tell], dict[str, Any]]] = {
     "quality": _quality,
     "audit": _audit,
     "evaluate": _evaluate,
+    "compare": _compare,
 }
 """Command -> its options in miniature. A stage that is not here runs with the options of the file."""

@@ -9,6 +9,7 @@ from viewkit.pipelines.pairs.filter import consistency_threshold_of
 from viewkit.pipelines.pairs.generated import GENVIEW, DrawnFrom, generated_column
 from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.pairs.options import ORACLE_SHARE
+from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.random import GeneratedViews, RandomPairs
 from viewkit.pipelines.pairs.rules import Limits
 from viewkit.pipelines.pairs.same_policy import check_same_policy
@@ -90,7 +91,8 @@ def load_pairs(
     spec = load_policy(policy).with_side(side_px)
     rounds = epochs if steps is None else -(-steps // loader.steps_per_epoch)
     random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated, rounds=rounds)
-    selection, sampler = SELECT[select], random
+    selection = SELECT[select]
+    sampler: RecipeSampler = random
     if selection.stored:
         if not other_policy:
             check_same_policy(dataset, pairs, load_policy(policy))

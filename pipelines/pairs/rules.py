@@ -142,16 +142,15 @@ def oracle(facts: Facts, limits: Limits) -> Kept:
     Counted: rows without such a pair, and rows of whose pairs nothing is known, which keep all.
     """
     assert facts.common is not None
-    known = ~np.isnan(facts.common)
-    enough = (np.where(known, facts.common, -1.0) >= limits.oracle_share).any(axis=1)
-    unknown = ~known.any(axis=1)
+    unknown = np.isnan(facts.common).all(axis=1)
+    best = np.nan_to_num(facts.common, nan=-1.0).max(axis=1)
     kept = keep_common(facts.common, limits.oracle_share)
-    return Kept(kept, {"relaxed_pairs": ~(enough | unknown), "missing_truth": unknown})
+    return Kept(kept, {"relaxed_pairs": ~unknown & (best < limits.oracle_share), "missing_truth": unknown})
 
 
 def without_overlap(facts: Facts) -> Mapping[str, Bool[np.ndarray, " n"]]:
     """Rows of which no pair overlaps."""
-    return {"relaxed_pairs": ~overlapping_pairs(facts.overlaps).any(axis=1)}
+    return {"relaxed_pairs": np.asarray(~overlapping_pairs(facts.overlaps).any(axis=1))}
 
 
 def similarity_of(facts: Facts) -> Float[np.ndarray, "n c"]:

@@ -68,7 +68,7 @@ def keep_overlapping(overlaps: Float[np.ndarray, "n c"]) -> Bool[np.ndarray, "n 
     return found | ~found.any(axis=1, keepdims=True)
 
 
-def overlapping_pairs(overlaps: Float[np.ndarray, "n c"]) -> Bool[np.ndarray, "n c"]:
+def overlapping_pairs(overlaps: Float[np.ndarray, "*n c"]) -> Bool[np.ndarray, "*n c"]:
     """Pairs whose crops share area, and not just an edge that float32 has rounded."""
     return overlaps > EDGE
 

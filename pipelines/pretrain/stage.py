@@ -17,6 +17,7 @@ from viewkit.pipelines.pairs.stored import StoredPairs
 from viewkit.pipelines.pretrain.config import PretrainConfig, PretrainSettings, resolve
 from viewkit.pipelines.pretrain.pairs import check_sides, create_selector, create_source
 from viewkit.pipelines.pretrain.quality import RATER, rater_inputs
+from viewkit.pipelines.training.cost import count_step
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.loop import METRICS, train
 from viewkit.pipelines.training.monitoring import read_metrics
@@ -107,18 +108,18 @@ class PretrainStage(FitStage[PretrainConfig]):
             selector=training.selector,
             monitoring=training.monitoring,
         )
+        if is_main():
+            self._save(settings, training, run)
+        cost = count_step(
+            training.framework,
+            training.optimiser,
+            training.source,
+            training.schedule,
+            run.device,
+            selector=training.selector,
+        )
         if not is_main():
             return {}
-        facts = EncoderFacts(
-            arch=settings.arch,
-            side_px=settings.side_px,
-            init=settings.init,
-            num_heads=settings.num_heads,
-            seed=settings.seed,
-            mean=training.source.policy.mean,
-            std=training.source.policy.std,
-        )
-        save_encoder(run.folder, training.framework.kept, facts)
         steps, lines = training.schedule.steps, read_metrics(run.folder / METRICS)
         counts = {name: sum(int(line.get(name) or 0) for line in lines) for name in COUNTED if name in lines[-1]}
         shares = shares_of(lines, steps * settings.batch_size)
@@ -134,7 +135,20 @@ class PretrainStage(FitStage[PretrainConfig]):
             "spread": last["spread"],
             **counts,
             **shares,
+            **cost,
         }
+
+    def _save(self, settings: PretrainSettings, training: Training[Framework], run: Run) -> None:
+        facts = EncoderFacts(
+            arch=settings.arch,
+            side_px=settings.side_px,
+            init=settings.init,
+            num_heads=settings.num_heads,
+            seed=settings.seed,
+            mean=training.source.policy.mean,
+            std=training.source.policy.std,
+        )
+        save_encoder(run.folder, training.framework.kept, facts)
 
     def plan(self, config: PretrainConfig, run: Run) -> Mapping[str, Any]:
         settings = replace(resolve(config), log_views=None)  # a plan writes nothing

@@ -2,10 +2,11 @@
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from viewkit.pipelines.report.comparisons import compared_runs, comparison_names, read_comparison, verdict_lines
 from viewkit.pipelines.report.runs import METHOD_FIELDS, is_random, method_of
 from viewkit.shards.codecs import decode_json
 from viewkit.shards.dataset import Dataset
@@ -136,12 +137,17 @@ def cell(row: AccuracyRow, probe: str) -> str:
     return percent(row.top1[probe]) + ("" if spread is None else f" ± {percent(spread)}")
 
 
-def accuracy_tables(dataset: Dataset) -> list[AccuracyTable]:
-    """One table for every kind of measurement among the dataset's evaluations; none when nothing was evaluated."""
+def accuracy_tables(dataset: Dataset, without: Collection[str] = ()) -> list[AccuracyTable]:
+    """One table for every kind of measurement among the dataset's evaluations; none when nothing was evaluated.
+
+    without: runs that are left out, as ``runs/NAME``.
+    """
     groups: dict[str, list[tuple[str, Mapping[str, Any], Mapping[str, Any]]]] = {}
     for name in dataset.artifacts():
         parts = name.split("/")
-        if len(parts) != 3 or not (evaluation := dataset.artifact(name)).is_complete or RESULT not in evaluation.files:
+        if len(parts) != 3 or "/".join(parts[:2]) in without:
+            continue
+        if not (evaluation := dataset.artifact(name)).is_complete or RESULT not in evaluation.files:
             continue
         result = decode_json(read_file(evaluation.path(RESULT)))
         identity = evaluation.identity
@@ -230,11 +236,15 @@ def percent(value: float) -> str:
 
 
 def summary_lines(dataset: Dataset) -> list[str]:
-    """The tables as plain text for a terminal: the numbers and sentences of the page."""
-    tables = accuracy_tables(dataset)
-    if not tables:
+    """Verdicts of comparisons, and the tables as plain text for a terminal: the numbers and sentences of the page."""
+    compared = comparison_names(dataset)
+    tables = accuracy_tables(dataset, compared_runs(dataset))
+    if not tables and not compared:
         return ["No run has been evaluated yet; 'viewkit evaluate DATASET/runs/NAME TEST_DATASET' does it."]
     lines: list[str] = []
+    for name in compared:
+        lines += [*([""] if lines else []), f"Comparison '{name}':"]
+        lines += [f"- {printable(line)}" for line in verdict_lines(read_comparison(dataset, name))]
     for table in tables:
         lines += [*([""] if lines else []), headline(table.data), "", *text_table(table), ""]
         for note in table.notes():

@@ -137,6 +137,40 @@ def step_chart(
     return Chart(draw(name, (4.6, 2.7), paint), alt, title, legend if len(legend) > 1 else ())
 
 
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its interval (None where there is none) and the values it was made from. name: for the legend."""
+
+    name: str
+    mean: float
+    low: float | None
+    high: float | None
+    values: tuple[float, ...]
+
+
+def interval_chart(
+    name: str, title: str, intervals: Sequence[Interval], *, band: float, x_label: str, alt: str
+) -> Chart:
+    """A row an interval, numbered from 1, values as dots. band: values within it, shaded, are as good as 0."""
+
+    def paint(axes: Any) -> None:
+        axes.axvspan(-band, band, color=INK, alpha=0.07, linewidth=0)
+        axes.axvline(0, color=INK, linewidth=0.8)
+        for place, each in enumerate(intervals):
+            colour = style_of(place)[0]
+            axes.plot(each.values, [place] * len(each.values), "o", color=colour, alpha=0.45, markersize=3.5)
+            if each.low is not None:
+                axes.plot([each.low, each.high], [place, place], color=colour)
+            axes.plot([each.mean], [place], "D", color=colour, markersize=5)
+        axes.set_yticks(range(len(intervals)), [str(place + 1) for place in range(len(intervals))])
+        axes.invert_yaxis()
+        axes.grid(False, axis="y")
+        axes.set(xlabel=x_label)
+
+    legend = tuple((f"{place + 1}: {each.name}", style_of(place)[0], False) for place, each in enumerate(intervals))
+    return Chart(draw(name, (4.6, 0.9 + 0.32 * len(intervals)), paint), alt, title, legend)
+
+
 def bar_chart(
     name: str, title: str, labels: Sequence[str], shares: Sequence[float], *, x_label: str, y_label: str, alt: str
 ) -> Chart:

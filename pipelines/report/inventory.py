@@ -2,8 +2,8 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from viewkit.shards.commands import command_for
@@ -46,6 +46,15 @@ class Inventory:
     artifacts: Mapping[str, Part]
     missing: tuple[tuple[str, str], ...]
 
+    def without(self, runs: Collection[str]) -> "Inventory":
+        """The same but for these runs and what lies in their folders."""
+        left = {
+            name: part
+            for name, part in self.artifacts.items()
+            if name not in runs and name.rpartition("/")[0] not in runs
+        }
+        return replace(self, artifacts=left)
+
     def has(self, name: str) -> bool:
         part = self.columns.get(name) or self.artifacts.get(name)
         return part is not None and part.is_complete
@@ -63,6 +72,7 @@ class Inventory:
 COMMANDS = {
     "pretrain": "viewkit pretrain DATASET --name {run}",
     "evaluate": "viewkit evaluate DATASET/runs/{run} TEST_DATASET",
+    "compare": "viewkit compare DATASET TEST_DATASET --name {run}",
 }
 """Of stages whose folder has a name that users choose."""
 

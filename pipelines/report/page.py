@@ -15,6 +15,7 @@ from viewkit.pipelines.report.accuracy import (
     used,
 )
 from viewkit.pipelines.report.charts import Chart
+from viewkit.pipelines.report.comparisons import ShownComparison
 from viewkit.pipelines.report.findings import Findings
 from viewkit.pipelines.report.generated import GeneratedExample
 from viewkit.pipelines.report.inventory import Inventory, command_of
@@ -33,6 +34,7 @@ class Content:
     """
 
     inventory: Inventory
+    comparisons: Sequence[ShownComparison]
     tables: Sequence[AccuracyTable]
     images: Sequence[Picture]
     galleries: Sequence[Gallery]

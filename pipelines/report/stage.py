@@ -12,6 +12,7 @@ from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.pairs.column import has_scores, read_pairs
 from viewkit.pipelines.report.accuracy import accuracy_tables
+from viewkit.pipelines.report.comparisons import compared_runs, comparison_names, show_comparison
 from viewkit.pipelines.report.config import ReportConfig
 from viewkit.pipelines.report.findings import AUDIT_PICTURES, Findings, read_findings
 from viewkit.pipelines.report.generated import count_levels, draw_levels, fidelity_table, show_generated
@@ -38,6 +39,7 @@ class ReportStage(FitStage[ReportConfig]):
     """Reads what is complete and says what is missing, so a report can be made at any time."""
 
     name: ClassVar[str] = "report"
+    version: ClassVar[int] = 2
     shown_as: ClassVar[str] = "report"
     holds: ClassVar[Mapping[str, str]] = {"index.html": "the page, with its pictures inside"}
     replaces: ClassVar[bool] = True
@@ -55,7 +57,8 @@ class ReportStage(FitStage[ReportConfig]):
         return {part.name: part.digest or "unfinished" for part in take_inventory(dataset).parts}
 
     def fit(self, config: ReportConfig, run: Run) -> Mapping[str, Any]:
-        dataset, inventory = run.dataset, take_inventory(run.dataset)
+        dataset, members = run.dataset, compared_runs(run.dataset)
+        inventory = take_inventory(dataset).without(members)
         run.progress.start(self.name, 5, "sections")
         images = dataset.column("images") if inventory.has("images") else None
         genview = dataset.column("genview") if images and inventory.has("genview") else None
@@ -78,9 +81,10 @@ class ReportStage(FitStage[ReportConfig]):
         histograms = Histograms.load(dataset.artifact("histograms")) if inventory.has("histograms") else None
         masks, sign = read_masks(dataset.artifact("foreground")) if inventory.has("foreground") else (None, "")
         run.progress.advance(1)
-        tables = accuracy_tables(dataset)
+        tables = accuracy_tables(dataset, members)
         content = Content(
             inventory=inventory,
+            comparisons=[show_comparison(dataset, name) for name in comparison_names(dataset)],
             tables=tables,
             images=show_images(images, config.view_px) if images else [],
             galleries=galleries,

@@ -14,8 +14,7 @@ from viewkit.pipelines.losses.row_weights import quality_weights
 from viewkit.pipelines.pairs import load
 from viewkit.pipelines.pairs.filter import summary_lines
 from viewkit.pipelines.pairs.load import load_pairs, stored_genview
-from viewkit.pipelines.pairs.rules import Kept
-from viewkit.pipelines.pairs.selections import SELECT, Select, Selection
+from viewkit.pipelines.pairs.selections import SELECT, Select
 from viewkit.pipelines.quality.config import QualityConfig
 from viewkit.pipelines.quality.stage import QualityStage
 from viewkit.pipelines.score.config import RescoreConfig, ScoreConfig
@@ -145,19 +144,6 @@ def test_the_options_of_pretrain_name_every_source():
     assert len({*rules}) == len(rules) == 7
 
 
-def first_pairs(facts, limits):
-    """A selection from outside: always the first pair of the round."""
-    return Kept(np.arange(facts.overlaps.shape[1]) == np.zeros((len(facts.overlaps), 1)))
-
-
-def test_a_source_is_added_by_one_line_of_the_table(rated, monkeypatch):
-    monkeypatch.setitem(SELECT, "first", Selection(f"{__name__}:first_pairs"))
-    options = {**OPTIONS, "weights": "quality"}
-    ours, theirs = (next(load_pairs(rated, **options, select=name).epoch(0)) for name in ("first", "stored"))
-    assert torch.equal(ours.views1, theirs.views1), "with one pair a round there is no choice"
-    assert torch.equal(ours.quality, theirs.quality)
-
-
 def test_pairs_of_another_policy_are_refused_unless_asked_for_by_name(dataset):
     options = {**OPTIONS, "policy": "moco_v3", "select": "stored"}
     with pytest.raises(
@@ -173,12 +159,12 @@ def test_a_share_gives_the_threshold_of_the_histograms(dataset):
     histograms = Histograms.load(dataset.artifact("histograms"))
     for share in (None, 0.5):
         source = load_pairs(dataset, **OPTIONS, select="vs2fi", filter_share=share)
-        assert source.sampler.k_sc == consistency_threshold(histograms, share or 0.08)[0]
+        assert source.sampler.limits.k_sc == consistency_threshold(histograms, share or 0.08)[0]
         relaxed = sum(batch.counts["relaxed_pairs"] for batch in source.epoch(0))
         column = dataset.column("pairs")
         best = [decode_npy(column.fields(row)["scores.npy"])[0, :, 0].max() for row in range(column.num_rows)]
-        assert relaxed == sum(value < source.sampler.k_sc for value in best)
-    assert load_pairs(dataset, **OPTIONS, select="vs2fi", k_sc=0.7).sampler.k_sc == 0.7
+        assert relaxed == sum(value < source.sampler.limits.k_sc for value in best)
+    assert load_pairs(dataset, **OPTIONS, select="vs2fi", k_sc=0.7).sampler.limits.k_sc == 0.7
 
 
 def test_score_ends_with_what_the_default_filter_will_do_to_the_column_it_wrote(dataset, tmp_path):

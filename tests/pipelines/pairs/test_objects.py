@@ -4,6 +4,7 @@ import pytest
 from viewkit.pipelines.pairs.objects import (
     Annotation,
     Unusable,
+    common_content,
     jaccard_distance,
     read_annotation,
     shown_sets,
@@ -173,3 +174,24 @@ def test_values_of_the_mask_that_no_object_has_count_for_nobody():
     few = annotation()
     one = Annotation(("dog",), np.array([True]), few.boxes[1:2], few.mask, np.array([2]))
     assert shown_shares(one, np.array([[0, 0, 8, 12]])).tolist() == [[8 / 96]]
+
+
+def test_common_content_of_crops_of_a_mosaic():
+    """Four tiles of 4 px: the views show tile 0; half of 0, half of 1; 1; all four; and the generated image."""
+    tiles = [{"bbox": [4 * (k % 2), 4 * (k // 2), 4, 4], "category": "cat"} for k in range(4)]
+    mosaic = read_annotation(fields(metadata={"objects": tiles, "height": 8, "width": 8}), (8, 8), "row a")
+    views = recipes((0, 0, 0.5, 0.5), (0, 0.25, 0.5, 0.5), (0, 0.5, 0.5, 0.5), (0, 0, 1, 1), (0, 0, 0.5, 0.5))
+    views[4, column("source")] = 1
+    found = common_content(mosaic, views, (8, 8))
+    nan = np.nan
+    expected = [0.5, 0, 0.25, nan, 0.5, 0.5, nan, 0.25, nan, nan]  # (0, 1), (0, 2), (0, 3), (0, 4), (1, 2), ...
+    np.testing.assert_allclose(found, expected)
+
+
+def test_content_that_is_no_countable_object_is_not_common():
+    """Of the world with masks: two views of the sky share nothing, two of a cat do."""
+    views = recipes((0, 0, 0.25, 1), (0, 0, 0.25, 0.5), (0.375, 1 / 12, 0.5, 3 / 12), (0.375, 1 / 12, 0.5, 3 / 12))
+    np.testing.assert_allclose(common_content(annotation(), views, (8, 12)), [0, 0, 0, 0, 0, 1])
+    sky = Annotation(("sky",), np.array([False]), np.array([[0.0, 0, 2, 12]]), None, np.array([0]))
+    assert np.isnan(common_content(sky, views, (8, 12))).all()
+    assert np.isnan(common_content(None, views, (8, 12))).all()

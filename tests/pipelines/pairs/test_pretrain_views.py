@@ -160,6 +160,7 @@ def test_shares_are_of_all_rows():
     assert shares_of([{"loss": 1.0}], 16) == {}
 
 
+STORED_NEEDED = "it needs --select stored, vs2fi, similar, overlap, most_overlap, combined or oracle"
 REFUSED = [
     ({"select": "hard", "framework": "vicreg"}, "its loss is one number of a whole batch, so no row has a worst pair"),
     ({"select": "easy", "framework": "barlow_twins"}, "its loss is one number of a whole batch"),
@@ -204,14 +205,26 @@ REFUSED = [
     ({"k_sc": 0.0, "select": "stored"}, "k_sc is 0.0 and select is 'stored': it needs --select vs2fi"),
     ({"filter_share": 0.3, "select": "stored"}, "filter_share is 0.3 and select is 'stored': it needs --select vs2fi"),
     ({"k_al": 3.0, "select": "hard"}, "k_al is 3.0 and select is 'hard': it needs --select vs2fi"),
-    ({"pairs": "nope"}, "it needs --select stored, vs2fi, similar, overlap, most_overlap, combined or oracle"),
+    ({"pairs": "nope"}, STORED_NEEDED),
     ({"genview": "genview_cs0"}, "genview is genview_cs0 and select is 'random': it needs --alpha above 0"),
     ({"genview": "views", "alpha": 1.0}, "call it genview or genview_NAME"),
     (
         {"quality_column": "quality_cs0", "weights": "quality"},
-        "it needs --select stored, vs2fi, similar, overlap, most_overlap, combined or oracle",
+        STORED_NEEDED,
     ),
     ({"weights": "quality", "select": "stored", "framework": "vicreg"}, "so no row can be weighted"),
+    ({"placebo": True}, "placebo is on and select is 'random', which reads nothing of stored pairs"),
+    ({"placebo": True, "select": "stored"}, "take --select vs2fi, similar, overlap, most_overlap, combined or oracle"),
+    ({"placebo": True, "select": "hard"}, "placebo is on and select is 'hard'"),
+    ({"select": "overlap", "alpha": 0.5}, "select is 'overlap' and alpha is 0.5: crops of different images have no"),
+    ({"select": "oracle", "alpha": 0.5}, "select is 'oracle' and alpha is 0.5: crops of different images have no"),
+    ({"select": "combined", "framework": "dino"}, "which gives pairs, and dino takes several crops"),
+    ({"select": "most_overlap", "views": 4}, "views is 4 and select is 'most_overlap': it needs --select hard"),
+    ({"select": "overlap", "k_sc": 0.9}, "k_sc is 0.9 and select is 'overlap': it needs --select vs2fi"),
+    ({"oracle_share": 0.2}, "oracle_share is 0.2 and select is 'random': it needs --select oracle"),
+    ({"oracle_share": 0.0, "select": "oracle"}, "oracle_share is 0.0"),
+    ({"oracle_share": 1.5, "select": "oracle"}, "oracle_share is 1.5; it must lie in 0 ... 1"),
+    ({"views_per_side": 2, "select": "oracle"}, "which gives one pair; take --select random"),
     ({"multi_view": "dsf", "framework": "simsiam"}, "it needs keys of a momentum encoder"),
     ({"multi_view": "dsf", "decoupled": True}, "has a denominator of its own; leave --decoupled out"),
     ({"multi_view": "dsf", "dim": 8}, "dim is 8; it needs at least 16"),

@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 import torch
 
+from viewkit.pipelines.engine.seeds import row_ids
 from viewkit.pipelines.pairs.random import RandomPairs
 from viewkit.pipelines.pairs.rules import Limits
 from viewkit.pipelines.pairs.samples import Sample
 from viewkit.pipelines.pairs.stored import StoredPairs
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import SOURCE, column, neutral_recipes
+from viewkit.pipelines.views.sample import sample_selection
 from viewkit.shards.errors import ConfigError, DataError
 
 POLICY = load_policy("moco_v3").with_side(32)
@@ -122,6 +124,13 @@ def test_stored_pairs_are_drawn_without_any_filter():
             drawn[row].add(tuple(pair))
     everything = {*PAIRS, *((b, a) for a, b in PAIRS)}
     assert drawn == [everything] * len(rows)
+
+
+def test_a_stored_pair_is_the_one_that_the_rows_own_uniforms_name():
+    rows = samples(20)
+    u = sample_selection(row_ids([row.key for row in rows]), seed=0, stage="pretrain", round=3)
+    named = [PAIRS[int(which * len(PAIRS))][:: 1 if order >= 0.5 else -1] for which, order, *_ in u]
+    assert [tuple(pair) for pair in views_of(stored()(rows, 3).recipes, 1)] == named
 
 
 def test_alpha_turns_both_views_of_a_stored_pair_where_both_are_asked_for():

@@ -1,0 +1,3 @@
+"""Stage `compare`: does a way of making pairs help? Paired runs, statistics, costs, verdicts."""
+
+WRITES = {"compare/NAME": "compare"}

@@ -1,0 +1,50 @@
+"""What a comparison consists of: cells of runs, one per seed, and the controls that pay for a cell's cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SHARED = 0.05
+"""Relative difference in steps within which two arms share a control."""
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """The runs of one arm at one length. control: it is there to pay for another arm's cost."""
+
+    arm: str
+    steps: int
+    control: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.arm}, {self.steps} steps"
+
+    def run(self, comparison: str, seed: int) -> str:
+        """The name of its run with this seed."""
+        return f"{comparison}-{self.arm}-{self.steps}-{seed}"
+
+
+@dataclass(frozen=True)
+class Control:
+    """The reference trained longer by the cost of `of`. ratio: of that cost to the reference's at the same length."""
+
+    of: Cell
+    cell: Cell
+    ratio: float
+
+
+def plan_controls(reference: str, ratios: Sequence[tuple[Cell, float]]) -> list[Control]:
+    """A control for every cell that costs more than the reference, by more than `SHARED`.
+
+    ratios: cells with their cost over that of the reference at the same length. Cells whose controls would have nearly
+    as many steps share the longer one, so none is paid less than its cost.
+    """
+    wanted = sorted(
+        ((round(cell.steps * ratio), cell, ratio) for cell, ratio in ratios if ratio > 1 + SHARED), reverse=True
+    )
+    controls, longest = [], 0
+    for steps, cell, ratio in wanted:
+        if not longest or longest > steps * (1 + SHARED):
+            longest = steps
+        controls.append(Control(cell, Cell(reference, longest, control=True), ratio))
+    return sorted(controls, key=lambda each: (each.of.steps, each.of.arm))
