@@ -120,7 +120,7 @@ def run_experiment(
     if dry_run:
         _say_plans(found, checked, execution, as_json)
         return
-    run_jobs(checked, execution, as_json=as_json)
+    run_jobs(checked, execution, as_json=as_json, experiment=found)
     _say_results(found, dataset, as_json)
 
 
@@ -138,11 +138,18 @@ def run_jobs(
     *,
     as_json: bool,
     closing: bool = True,
+    experiment: Experiment | None = None,
 ) -> None:
-    """Run every stage of every job. closing: also print what a command prints when it is done, e.g. its table."""
+    """Run every stage of every job. closing: also print what a command prints when it is done, e.g. its table.
+
+    experiment: kept in the dataset as soon as that has images, for its page.
+    """
+    from viewkit.pipelines.published import write_record
     from viewkit.shards.dataset import Dataset
 
     for place, (job, stages) in enumerate(checked):
+        if experiment is not None and Dataset(job.dataset).is_column("images") and not job.name.startswith("pack"):
+            write_record(experiment.record(), Dataset(job.dataset))
         if as_json:
             print_json({"event": "step", "name": job.name, "place": place + 1, "of": len(checked)})
         else:
@@ -263,10 +270,10 @@ def _say_plans(
 
 
 def _say_results(experiment: Experiment, dataset: Path, as_json: bool) -> None:
-    from viewkit.pipelines.experiments.results import compare_published, table_lines
+    from viewkit.pipelines.published import compare_published, table_lines
     from viewkit.shards.dataset import Dataset
 
-    comparisons = compare_published(experiment, Dataset(dataset))
+    comparisons = compare_published(experiment.published, Dataset(dataset))
     if as_json:
         for each in comparisons:
             yours = None if each.yours is None else round(each.yours.value, 3)

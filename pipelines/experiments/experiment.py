@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from viewkit.pipelines.engine.config import load_toml
+from viewkit.pipelines.published import Published, Record
 from viewkit.shards.errors import ConfigError
 
 FOLDER = Path(__file__).parent / "files"
@@ -23,21 +24,6 @@ ABOUT = ("title", "paper", "table", "source", "data", "cost", "base", "notes", "
 PAPERS = ("VS-2FI", "HVS", "DSF", "GenView", "JointCrop")
 
 Options = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Published:
-    """A number of the paper. run: the run it is compared with. metric: what `evaluate` writes, e.g. ``linear``.
-
-    value: in percent. of: which of the metric's numbers, e.g. ``top5`` or ``mce_unnormalised``. folder: of the
-    evaluation.
-    """
-
-    run: str
-    metric: str
-    value: float
-    of: str = "top1"
-    folder: str = "eval"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +47,10 @@ class Experiment:
     published: tuple[Published, ...] = ()
     stages: Mapping[str, tuple[Options, ...]] = field(default_factory=dict)
     runs: Mapping[str, Options] = field(default_factory=dict)
+
+    def record(self) -> Record:
+        """What a dataset keeps of the experiment that made it, for its page."""
+        return Record(self.name, self.title, self.paper, self.table, self.data, self.published)
 
     def run_options(self, run: str) -> dict[str, Any]:
         """The options of `pretrain` for one run; `ConfigError` names the runs when there is none of this name."""
