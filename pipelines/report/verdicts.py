@@ -44,9 +44,7 @@ def find_verdicts(
     if not found:
         found.append(Verdict("Do these pairs help?", unanswered(inventory, tables), "accuracy"))
     found += [
-        Verdict("The filters", line.removeprefix(WARNING), "pairs")
-        for line in filter_lines
-        if line.startswith(WARNING)
+        Verdict("The filters", line.removeprefix(WARNING), "pairs") for line in filter_lines if line.startswith(WARNING)
     ]
     unfinished = [part.name for part in inventory.parts if not part.is_complete]
     if unfinished:
