@@ -10,9 +10,11 @@ from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
 from viewkit.cli.options import fields_of
 from viewkit.pipelines.engine.config import make_config, unknown_option
 from viewkit.pipelines.experiments.experiment import Experiment, Options
+from viewkit.pipelines.pack.config import MOSAIC_OPTIONS
 from viewkit.shards.errors import ConfigError
 
 COMMANDS = {spec.name: spec for spec in (*PIPELINE, COMPARE)}
+PACK_PARTS = "pack parts"
 OF_A_RUN = ("pretrain", "evaluate")
 """Commands that run once for every run of an experiment."""
 
@@ -37,7 +39,9 @@ def chain_of(experiment: Experiment, source: str, dataset: Path, test: Path, tes
     """Every command of the experiment in order. Runs are trained and evaluated one after the other.
 
     test: folder of the labelled test dataset, which `evaluate` reads. test_source: what is packed into it, or None
-    where it is there already. `ConfigError` for a stage or an option that does not exist, or a value that does not fit.
+    where it is there already. Where [pack] has options of mosaics, these are made of the source's images, which are
+    packed into a dataset of their own, too, that probes learn on.
+    `ConfigError` for a stage or an option that does not exist, or a value that does not fit.
     """
     where = f"experiment '{experiment.name}'"
     unknown = [name for name in experiment.stages if name not in COMMANDS]
@@ -48,14 +52,20 @@ def chain_of(experiment: Experiment, source: str, dataset: Path, test: Path, tes
     if len(experiment.stages.get("pack", ())) > 1:
         raise ConfigError(f"{where}: [[pack]] stands twice; a dataset is packed once, in one table [pack]")
     jobs: list[Job] = []
+    packed: Options = experiment.stages.get("pack", ({},))[0]
+    if is_mosaic := any(option.replace("-", "_") in MOSAIC_OPTIONS for option in packed):
+        experiment = _on_parts(experiment, parts_of(dataset))
     for spec in PIPELINE:
         tables = experiment.stages.get(spec.name, ())
         if spec.name == "pack":
-            places = {"source": source, "dataset": str(dataset)}
-            jobs.append(make_job(spec, "pack", places, dataset, tables[0] if tables else {}, where))
+            sources = [("pack", f"mosaic:{source.removeprefix('mosaic:')}" if is_mosaic else source, dataset, packed)]
+            if is_mosaic and "evaluate" in experiment.stages:
+                sources.append((PACK_PARTS, source.removeprefix("mosaic:"), parts_of(dataset), _labelled(packed)))
             if test_source is not None and "evaluate" in experiment.stages:
-                places = {"source": test_source, "dataset": str(test)}
-                jobs.append(make_job(spec, "pack test", places, test, _of_test(tables), where))
+                sources.append(("pack test", test_source, test, _labelled(packed)))
+            for name, from_, folder, table in sources:
+                places = {"source": from_, "dataset": str(folder)}
+                jobs.append(make_job(spec, name, places, folder, table, where))
         elif spec.name == "pretrain":
             runs = _runs(experiment, dataset, test, where)
             jobs += [_comparison(experiment, dataset, test, where)] if COMPARE.name in experiment.stages else runs
@@ -74,9 +84,21 @@ def _after_pairs(jobs: Sequence[Job]) -> list[Job]:
     return [*others[:place], *of_views, *others[place:]] if place else list(jobs)
 
 
-def _of_test(tables: Sequence[Options]) -> Options:
-    """A test dataset is packed as the images are, and needs labels, even where they have none."""
-    return {**(tables[0] if tables else {}), "labels": "folders"}
+def parts_of(dataset: Path) -> Path:
+    """Where the images lie that an experiment's mosaics are made of; its probes learn on them."""
+    return dataset.with_name(f"{dataset.name}-parts")
+
+
+def _on_parts(experiment: Experiment, parts: Path) -> Experiment:
+    """The experiment with probes that learn on the parts of its mosaics: a mosaic has no class."""
+    tables = tuple({"train": str(parts), **table} for table in experiment.stages.get("evaluate", ()))
+    return replace(experiment, stages={**experiment.stages, **({"evaluate": tables} if tables else {})})
+
+
+def _labelled(packed: Options) -> Options:
+    """Options to pack test images, or the parts of mosaics: as the images, but with labels and never as mosaics."""
+    return {**{key: value for key, value in packed.items() if key.replace("-", "_") not in MOSAIC_OPTIONS},
+            "labels": "folders"}  # fmt: skip
 
 
 def _runs(experiment: Experiment, dataset: Path, test: Path, where: str) -> list[Job]:

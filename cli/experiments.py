@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from viewkit.cli.chain import Job, chain_of, chosen
+from viewkit.cli.chain import PACK_PARTS, Job, chain_of, chosen
 from viewkit.cli.commands import COMPARE
 from viewkit.cli.compare import compare, comparison_of
 from viewkit.cli.console import print_json, say
@@ -213,7 +213,7 @@ def _refuse_missing(experiment: Experiment, jobs: Sequence[Job], source: str, te
     missing, run = [], {job.spec.name for job in jobs}
     if "pack" in {job.name for job in jobs} and ":" not in source and not Path(source).exists():
         missing.append(f"the images, {experiment.data}: SOURCE '{source}' does not exist")
-    if "evaluate" in run and test is None:
+    if run & {"evaluate", COMPARE.name} and test is None:
         missing.append("labelled test images: --test SOURCE")
     elif test is not None and ":" not in test and not Path(test).exists():
         missing.append(f"labelled test images: --test '{test}' does not exist")
@@ -238,8 +238,10 @@ def _refuse_unlabelled(jobs: Sequence[Job], test: Path | None) -> None:
     evaluations = [job for job in jobs if job.spec.name == "evaluate"]
     if evaluations and test is not None:
         find_labelled(Dataset(test), "test")
+    made = {str(job.dataset) for job in jobs if job.name == PACK_PARTS}
     for train in dict.fromkeys(str(job.locations["train"]) for job in evaluations if job.locations.get("train")):
-        find_labelled(Dataset(train), "train")
+        if train not in made:
+            find_labelled(Dataset(train), "train")
 
 
 def _say_plans(

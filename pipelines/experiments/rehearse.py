@@ -93,7 +93,9 @@ def _encoder(name: str, tell: Tell) -> str:
 
 
 def _pack(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    return {**options, "rows_per_shard": 16, "labels": "folders"}  # the rehearsal's images lie in a folder a class
+    """The rehearsal's images lie in a folder a class; there are as many mosaics as images."""
+    kept = {name: value for name, value in options.items() if name not in ("mosaics", "part_px", "same_class")}
+    return {**kept, "rows_per_shard": 16, "labels": "folders"}
 
 
 def _estimator(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
