@@ -33,7 +33,7 @@ class Argument:
 
     name: str
     help: str
-    kind: type = str
+    kind: Any = str
     option: bool = False
     default: str | None = None
 
