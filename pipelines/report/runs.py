@@ -92,10 +92,8 @@ def runs_table(artifacts: Sequence[Artifact]) -> FoundTable | None:
         log = read_metrics(artifact.path(METRICS)) if METRICS in artifact.files else []
         if not log or artifact.identity.stage != "pretrain":
             continue
-        losses = [line["loss"] for line in log if line.get("loss") is not None]
-        probes = [(line["knn_top1"], line["step"]) for line in log if line.get("knn_top1") is not None]
-        rates = [line["images_per_s"] for line in log if line.get("images_per_s") is not None]
-        best = max(probes, default=None, key=lambda each: each[0])
+        losses, rates = logged(log, "loss"), logged(log, "images_per_s")
+        best = max(zip(logged(log, "knn_top1"), logged(log, "step", "knn_top1"), strict=True), default=None)
         rows.append(
             (
                 artifact.name.removeprefix("runs/"),
@@ -103,7 +101,7 @@ def runs_table(artifacts: Sequence[Artifact]) -> FoundTable | None:
                 f"{log[-1]['step']:,}",
                 f"{losses[0]:.3f}" if losses else "–",
                 f"{losses[-1]:.3f}" if losses else "–",
-                "–" if best is None else f"{100 * best[0]:.1f} at step {best[1]:,}",
+                "–" if best is None else f"{100 * best[0]:.1f} at step {best[1]:,.0f}",
                 f"{np.median(rates):,.0f}" if rates else "–",
             )
         )
@@ -114,6 +112,11 @@ def runs_table(artifacts: Sequence[Artifact]) -> FoundTable | None:
     )
     columns = ("run", "pairs", "steps", "first loss", "last loss", "best kNN on the way, %", "images/s")
     return FoundTable("Runs side by side", note, columns, tuple(rows))
+
+
+def logged(log: Sequence[Mapping[str, Any]], name: str, where: str | None = None) -> list[float]:
+    """A number of all lines that have it, or of those that have the number `where`."""
+    return [float(line[name]) for line in log if line.get(where or name) is not None]
 
 
 def draw_curves(artifacts: Sequence[Artifact]) -> list[Chart]:

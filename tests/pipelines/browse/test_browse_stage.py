@@ -158,6 +158,7 @@ def test_without_labels_histograms_and_generated_views_the_page_says_what_is_not
         browse(dataset)
 
 
+@pytest.mark.slow
 def test_histograms_of_another_estimator_are_not_read(tmp_path, build):
     dataset = build.make_images(tmp_path / "d")
     build.make_pairs(dataset, build.make_histograms(dataset), candidates="original")
@@ -192,6 +193,7 @@ def test_a_run_without_pairs_or_keys_is_refused(scored, build):
         browse(scored, run="older")
 
 
+@pytest.mark.slow
 def test_a_policy_that_nothing_names_must_be_given(tmp_path, build):
     dataset = build.make_images(tmp_path / "d", labels=False)
     build.make_pairs(dataset, build.make_histograms(dataset), candidates="original")
@@ -203,6 +205,7 @@ def test_a_policy_that_nothing_names_must_be_given(tmp_path, build):
     assert (found["policy"], found["side_px"]) == ("byol", 16) and pixels(found["views"][0][0]).shape == (16, 16, 3)
 
 
+@pytest.mark.slow
 def test_pictures_keep_to_their_bytes(scored):
     most = content(browse(scored, BrowseConfig(points=120, pairs=60)))
     less = content(browse(scored, BrowseConfig(points=120, pairs=120, megabytes=0.03)))
@@ -213,6 +216,7 @@ def test_pictures_keep_to_their_bytes(scored):
     assert "colour distance" in [each["label"] for each in none["absent"]]
 
 
+@pytest.mark.slow
 def test_the_same_pairs_give_the_same_page_and_other_options_replace_it(scored):
     first, other = browse(scored), browse(scored, BrowseConfig(points=12, pairs=6))
     assert browse(scored) == first != other

@@ -7,7 +7,9 @@ from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.published import Published, Record, read_records, write_record
 from viewkit.pipelines.report.accuracy import accuracy_tables
 from viewkit.pipelines.report.config import ReportConfig
+from viewkit.pipelines.report.experiments import show_experiments
 from viewkit.pipelines.report.inventory import take_inventory
+from viewkit.pipelines.report.runs import logged, runs_table
 from viewkit.pipelines.report.stage import ReportStage
 from viewkit.pipelines.report.verdicts import find_verdicts
 from viewkit.shards.errors import DataError
@@ -51,16 +53,28 @@ def test_what_is_unfinished_is_said_at_the_top(images_only, build):
     assert find_verdicts(take_inventory(images_only), [], [], [])[-1].said == "pairs"
 
 
+ENTRIES = [Published(run=run, metric="knn20", value=60) for run in ("base", "late")]
+
+
 def test_published_numbers_stand_beside_yours(images_only, build):
     build.make_run(images_only, "base")
     build.make_eval(images_only, "base", (0.5, 0.4, 0.4))
-    entries = [Published(run=run, metric="knn20", value=60) for run in ("base", "late")]
-    write_record(record("mine", *entries), images_only)
+    write_record(record("mine", *ENTRIES), images_only)
+    (shown,) = show_experiments(images_only)
+    assert shown.origin == "HVS, table 1" and shown.table.rows == (
+        ("base", "knn20", "60.0", "50.0", "-10.0 ± 3.2"),
+        ("late", "knn20", "60.0", "not measured", ""),
+        ("late less base", "knn20", "+0.0", "not measured", ""),
+    )
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_records_that_are_there_now(images_only):
+    write_record(record("mine", *ENTRIES), images_only)
     page = report(images_only)
-    for text in ("My &lt;b&gt;title&lt;/b&gt;", "HVS, table 1", "-10.0 ± 3.2", "not measured", "late less base"):
-        assert text in page
-    write_record(record("mine", entries[0]), images_only)
-    assert "late less base" not in report(images_only)  # the page is of the record that is there now
+    assert "My &lt;b&gt;title&lt;/b&gt;" in page and "late less base" in page
+    write_record(record("mine", ENTRIES[0]), images_only)
+    assert "late less base" not in report(images_only)
 
 
 def test_records_are_read_back_and_damage_is_found(images_only):
@@ -74,14 +88,23 @@ def test_records_are_read_back_and_damage_is_found(images_only):
         read_records(images_only)
 
 
+def test_the_best_of_a_number_keeps_its_step():
+    log = [{"step": 1, "knn_top1": 0.5}, {"step": 2, "knn_top1": None}, {"step": 3, "knn_top1": 0.75}, {"step": 4}]
+    assert logged(log, "knn_top1") == [0.5, 0.75] and logged(log, "step", "knn_top1") == [1, 3]
+
+
 def test_two_runs_are_compared_side_by_side(images_only, build):
     build.make_run(images_only, "one")
-    assert "Runs side by side" not in report(images_only)
     build.make_run(images_only, "two", select="vs2fi")
-    page = report(images_only)
-    assert "Runs side by side" in page and "moco_v3, vs2fi" in page and "5.000" in page
+    runs = [images_only.artifact(f"runs/{name}") for name in ("one", "two")]
+    assert runs_table(runs[:1]) is None
+    assert runs_table(runs).rows == (
+        ("one", "moco_v3, random", "50", "5.000", "1.000", "–", "–"),
+        ("two", "moco_v3, vs2fi", "50", "5.000", "1.000", "–", "–"),
+    )
 
 
+@pytest.mark.slow
 def test_the_page_leads_to_the_pairs_where_they_can_be_browsed(images_only, build):
     build.make_pairs(images_only)
     assert "<code>viewkit browse DATASET</code>" in report(images_only)
