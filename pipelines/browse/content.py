@@ -92,9 +92,10 @@ def axes_of(
         colour[: len(pictures.colour)] = np.stack(pictures.colour)
     add("colour", "colour distance", colour, "it is measured on the pairs with pictures, and there are none")
     quality = None if shown.quality is None else pair_qualities(groups, dataset.column(shown.quality))
-    add("quality", "quality", quality, "these pairs have not been rated (viewkit quality)")
+    add("quality", "quality", quality, unscored if shown.run else "these pairs have not been rated (viewkit quality)")
     levels = None if shown.genview is None else noise_levels(keys, dataset.column(shown.genview))
     noise = None if levels is None else np.repeat(levels[rows][:, None], len(groups.views), axis=1)
-    add("noise", "noise level", noise, "there are no generated views (viewkit generate)")
+    ungenerated = "the run used no generated views" if shown.run else "there are no generated views (viewkit generate)"
+    add("noise", "noise level", noise, ungenerated)
     add("loss", "loss", groups.extra.get("loss"), "a run with --select hard --log-views records it (--run NAME)")
     return axes, absent

@@ -20,7 +20,7 @@ from viewkit.pipelines.report.experiments import show_experiments
 from viewkit.pipelines.report.findings import AUDIT_PICTURES, Findings, read_findings
 from viewkit.pipelines.report.generated import count_levels, draw_levels, fidelity_table, show_generated
 from viewkit.pipelines.report.indicators import draw_histograms, draw_scores, filter_words
-from viewkit.pipelines.report.inventory import OWN, Inventory, take_inventory
+from viewkit.pipelines.report.inventory import BROWSE, OWN, Inventory, take_inventory
 from viewkit.pipelines.report.page import Content, render_page
 from viewkit.pipelines.report.pairs import make_galleries
 from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
@@ -35,7 +35,7 @@ from viewkit.shards.document import digest
 from viewkit.shards.files import read_file, write_atomic
 
 PAGE = "index.html"
-BROWSE = "../browse/index.html"
+PAIRS_PAGE = "../browse/index.html"
 """From the page to the one in which pairs are browsed."""
 STRIP = 12
 """Images shown at the top."""
@@ -62,7 +62,8 @@ class ReportStage(FitStage[ReportConfig]):
     def inputs(self, config: ReportConfig, dataset: Dataset) -> Mapping[str, str]:
         """Everything that is complete, and what is unfinished: the page says so."""
         parts = {part.name: part.digest or "unfinished" for part in take_inventory(dataset).parts}
-        return parts | {f"experiment {each.name}": digest(asdict(each)) for each in read_records(dataset)}
+        parts |= {f"experiment {each.name}": digest(asdict(each)) for each in read_records(dataset)}
+        return parts | ({"page of pairs": "there"} if can_browse(dataset) else {})
 
     def fit(self, config: ReportConfig, run: Run) -> Mapping[str, Any]:
         dataset, members = run.dataset, compared_runs(run.dataset)
@@ -97,7 +98,7 @@ class ReportStage(FitStage[ReportConfig]):
             comparisons=comparisons,
             verdicts=find_verdicts(inventory, comparisons, tables, filter_lines),
             experiments=show_experiments(dataset),
-            browse=BROWSE if inventory.has("browse") else None,
+            browse=PAIRS_PAGE if can_browse(dataset) else None,
             tables=tables,
             images=show_images(images, config.view_px) if images else [],
             galleries=galleries,
@@ -135,6 +136,11 @@ class ReportStage(FitStage[ReportConfig]):
             "missing": [name for name, _ in inventory.missing],
             "top1": {row.name: dict(row.top1) for table in tables for row in table.rows},
         }
+
+
+def can_browse(dataset: Dataset) -> bool:
+    """Whether the page is there in which pairs are browsed."""
+    return dataset.is_artifact(BROWSE) and dataset.artifact(BROWSE).is_complete
 
 
 def find_hard_views(runs: Sequence[Artifact]) -> Findings | None:

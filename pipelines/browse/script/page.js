@@ -1,9 +1,10 @@
 // The page's state, its controls, and what happens when one of them changes.
 
 const PER_PAGE = 24; // pairs in the gallery: 48 pictures, and four of the pair beside them
+const SHORT = { consistency: "SC", level: "AL" };
 const byId = (id) => document.getElementById(id);
 const state = {
-  x: axes[0], y: axes[Math.min(1, axes.length - 1)], kSc: 0, kAl: 1, share: null, gamma: data.options.gamma ?? 0,
+  x: axes[0], y: axisOf.loss ?? axes[Math.min(1, axes.length - 1)], kSc: 0, kAl: 1, share: null, gamma: data.options.gamma ?? 0,
   verdict: data.scored || chosen ? String(KEPT) : "", className: "", key: "", pictured: "", pair: null, page: 0, order: "random",
 };
 const selected = new Uint8Array(numPairs);
@@ -108,7 +109,7 @@ function drawGallery() {
     button.dataset.pair = pair;
     button.setAttribute("aria-current", String(pair === state.pair));
     data.pair_index[pair % perGroup].forEach((view, i) => button.append(picture(data.views[groupOf(pair)][view], `view ${"AB"[i]}`, "pixels")));
-    const facts = axes.slice(0, 2).map((axis) => `${axis.name === "consistency" ? "SC" : axis.name === "level" ? "AL" : axis.label} ${numberText(axis.values[pair], axis.name)}`);
+    const facts = [state.x, state.y].map((axis) => `${SHORT[axis.name] ?? axis.name} ${numberText(axis.values[pair], axis.name)}`);
     button.append(element("span", { textContent: facts.join(" · ") }), element("span", { textContent: keyOf(pair) }));
     button.addEventListener("click", () => choose(pair));
     return element("li", {}, button);
@@ -307,7 +308,8 @@ function sayWhatThisIs() {
   const from = data.run ? `pairs that run '${data.run}' compared` : `pairs of column '${data.of}'`;
   byId("about").textContent = `${many(numPairs)} ${from}, of ${many(data.keys.length)} images; ${many(numPictured)} have pictures, at ${data.side_px} px. Policy ${data.policy}.`;
   byId("version").textContent = data.version;
-  byId("absent").replaceChildren(...data.absent.flatMap(({ label, why }) => [element("span", { textContent: `No ${label}: ${why}. ` })]));
+  const reasons = new Map(data.absent.map(({ why }) => [why, data.absent.filter((each) => each.why === why)]));
+  byId("absent").replaceChildren(...[...reasons].map(([why, them]) => element("span", { textContent: `No ${them.map(({ label }) => label).join(", ")}: ${why}. ` })));
   const legend = data.scored ? [["first", "kept"], ["second", "left out by k_SC"], ["third", "left out by k_AL"]] : chosen ? [["first", "trained on"], ["second", "not chosen"]] : [["first", "selected"]];
   byId("legend").replaceChildren(...[...legend, ["grey", "not selected"]].map(([name, text]) => {
     const dot = element("i");

@@ -67,7 +67,7 @@ function classText(pair) {
 }
 
 function describe(pair) {
-  const numbers = axes.slice(0, 2).map((axis) => `${axis.label} ${numberText(axis.values[pair], axis.name)}`);
+  const numbers = [state.x, state.y].map((axis) => `${axis.label} ${numberText(axis.values[pair], axis.name)}`);
   return [keyOf(pair), ...numbers].join(", ");
 }
 

@@ -209,7 +209,7 @@ def test_pairs_without_indicators_are_browsed_too(chromium, scored, tmp_path, pl
         settle(page)
         assert page.locator("#thresholds").is_hidden() and page.locator(".tile").count() > 0
         page.locator(".tile").first.click()
-        assert "Semantic Consistency:" in page.inner_text("#absent")
+        assert "No Semantic Consistency, Alignment Level, similarity" in page.inner_text("#absent")
         assert page.locator("#pair-body table").count() == 0
         if "run" in places:
             page.select_option("#y", "loss")
