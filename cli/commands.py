@@ -327,7 +327,9 @@ PIPELINE = (
             DATASET,
             Argument("column", "column of pairs to show", option=True, default="pairs"),
             Argument(
-                "run", "show the pairs that this run logged (--select hard --log-views), with their losses", option=True
+                "run",
+                "show the pairs that this run logged (--select hard --log-views), with their losses; several as a,b",
+                option=True,
             ),
         ),
         page="browse/index.html",

@@ -3,7 +3,7 @@
 Alg. 1 of VS-2FI compares the pairs of a group with each other, so a group is never cut.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,7 @@ class Groups:
 
     keys: of the images. places: round of every group, or step of a run. scores: None where there are none. extra:
     further numbers of the pairs, by name. chosen: which pair a run trained on; None for stored ones.
+    run_of: which of several runs logged a group; None where there is one, or none.
     """
 
     keys: list[str]
@@ -32,6 +33,7 @@ class Groups:
     scores: Float32[np.ndarray, "g c s"] | None = None
     extra: Mapping[str, Float32[np.ndarray, "g c"]] = field(default_factory=dict)
     chosen: Bool[np.ndarray, "g c"] | None = None
+    run_of: Int64[np.ndarray, " g"] | None = None
 
     @property
     def views(self) -> Int64[np.ndarray, "c 2"]:
@@ -77,6 +79,21 @@ def read_groups(pairs: Column, points: int) -> Groups:
         places=np.array([round_ for _, round_ in places]),
         recipes=stacked[0],
         scores=stacked[1] if scored else None,
+    )
+
+
+def joined(parts: Sequence[Groups], where: str) -> Groups:
+    """The logged groups of several runs, one after the other. `DataError` unless all compared as many views."""
+    views = [part.recipes.shape[1] for part in parts]
+    if len(set(views)) > 1:
+        raise DataError(f"{where} compared {' and '.join(map(str, views))} views of an image; browse them one by one")
+    return Groups(
+        keys=[key for part in parts for key in part.keys],
+        places=np.concatenate([part.places for part in parts]),
+        recipes=np.concatenate([part.recipes for part in parts]),
+        extra={name: np.concatenate([part.extra[name] for part in parts]) for name in parts[0].extra},
+        chosen=np.concatenate([part.chosen for part in parts if part.chosen is not None]),
+        run_of=np.repeat(np.arange(len(parts)), [len(part.keys) for part in parts]),
     )
 
 

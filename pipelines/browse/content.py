@@ -53,6 +53,8 @@ def content_of(dataset: Dataset, shown: Shown, groups: Groups, pictures: Picture
         "images": [pictures.images[key] for key in keys[: len(pictures.images)]],
         "views": pictures.views,
     }
+    if groups.run_of is not None:
+        content |= {"runs": str(shown.run).split(","), "run_of": packed(groups.run_of, "u1")}
     if groups.chosen is not None:
         content["chosen"] = packed(groups.chosen, "u1")
     if groups.scores is not None:

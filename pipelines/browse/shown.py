@@ -1,12 +1,12 @@
 """Which pairs a page shows, and what else the dataset knows of them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from viewkit.pipelines.browse.candidates import Groups, read_groups
+from viewkit.pipelines.browse.candidates import Groups, joined, read_groups
 from viewkit.pipelines.hard_views.log import read_view_log
 from viewkit.pipelines.pairs.column import has_scores
 from viewkit.pipelines.pairs.generated import GENVIEW, generated_column
@@ -112,6 +112,31 @@ def logged_pairs(dataset: Dataset, run: str, policy: str | None) -> Shown:
         scored=False,
         side_px=config.get("side_px"),
         genview=config.get("genview", GENVIEW) if config.get("alpha") else None,
+    )
+
+
+def logged_by(dataset: Dataset, runs: Sequence[str], policy: str | None) -> Shown:
+    """The logged pairs of one or several runs. `ConfigError` for runs whose views are not rendered alike."""
+    parts = [logged_pairs(dataset, run, policy) for run in runs]
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    for part in parts[1:]:
+        for name, ours, theirs in (
+            ("side_px", first.side_px, part.side_px),
+            ("interpolation", first.policy.interpolation, part.policy.interpolation),
+            ("genview", first.genview, part.genview),
+        ):
+            if ours != theirs:
+                raise ConfigError(
+                    f"browse: {name} is {ours} in run '{first.run}' and {theirs} in run '{part.run}'; browse them one "
+                    "by one"
+                )
+    where = f"browse: runs {', '.join(runs)}"
+    return replace(
+        first,
+        of=f"runs/{','.join(runs)}",
+        groups=lambda points: joined([each.groups(points // len(parts)) for each in parts], where),
     )
 
 

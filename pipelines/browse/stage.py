@@ -7,7 +7,7 @@ from viewkit.pipelines.browse.config import BrowseConfig
 from viewkit.pipelines.browse.content import content_of
 from viewkit.pipelines.browse.page import render_page
 from viewkit.pipelines.browse.pictures import make_pictures
-from viewkit.pipelines.browse.shown import Shown, logged_pairs, stored_pairs
+from viewkit.pipelines.browse.shown import Shown, logged_by, stored_pairs
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.views.recipe import GENERATED, ORIGINAL
@@ -20,7 +20,8 @@ MEGABYTE = 1_000_000
 
 
 class BrowseStage(FitStage[BrowseConfig]):
-    """column: of the stored pairs to show. run: a run whose logged pairs are shown in their place, with their losses.
+    """column: of the stored pairs to show. run: of a run, or of several with commas between, whose
+    logged pairs are shown in their place, with their losses.
 
     Memory: the sample's numbers and the page's pictures, and one image with its views.
     """
@@ -36,16 +37,13 @@ class BrowseStage(FitStage[BrowseConfig]):
             raise ConfigError(
                 f"browse: column is '{column}' and run is '{run}': pairs are of one of them; leave one out"
             )
-        if run is not None and (not run or "/" in run or run.startswith(".")):
-            raise ConfigError(f"browse: run is '{run}'; it must be the name of a run, a folder below DATASET/runs")
-        self.column, self.run = column, run
-
-    @property
-    def _pairs(self) -> str:
-        return self.column if self.run is None else f"runs/{self.run}"
+        runs = [] if run is None else run.split(",")
+        if any(not each or "/" in each or each.startswith(".") for each in runs) or len(set(runs)) < len(runs):
+            raise ConfigError(f"browse: run is '{run}'; it must be names of runs, folders below DATASET/runs, e.g. a,b")
+        self.column, self.runs = column, runs
 
     def reads(self, config: BrowseConfig) -> tuple[str, ...]:
-        return ("images", self._pairs)
+        return ("images", *(f"runs/{run}" for run in self.runs)) if self.runs else ("images", self.column)
 
     def inputs(self, config: BrowseConfig, dataset: Dataset) -> Mapping[str, str]:
         """Also whatever else is there of these pairs: histograms, generated views, qualities."""
@@ -55,8 +53,8 @@ class BrowseStage(FitStage[BrowseConfig]):
         return found
 
     def _shown(self, config: BrowseConfig, dataset: Dataset) -> Shown:
-        if self.run is not None:
-            return logged_pairs(dataset, self.run, config.policy)
+        if self.runs:
+            return logged_by(dataset, self.runs, config.policy)
         if not dataset.is_column(self.column):
             raise DataError(
                 f"browse: column '{self.column}' is an artifact, not pairs; name a column that 'viewkit score' or "

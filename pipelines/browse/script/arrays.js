@@ -20,6 +20,7 @@ const classOf = unpack(data.classes); // of a row
 const boxes = unpack(data.boxes);
 const sources = unpack(data.sources);
 const chosen = data.chosen ? unpack(data.chosen) : null;
+const runOf = data.run_of ? unpack(data.run_of) : null; // of a group
 const similarities = data.similarities ? unpack(data.similarities) : null;
 const numGroups = rowOf.length;
 const perGroup = data.pair_index.length;

@@ -5,7 +5,7 @@ const SHORT = { consistency: "SC", level: "AL" };
 const byId = (id) => document.getElementById(id);
 const state = {
   x: axes[0], y: axisOf.loss ?? axes[Math.min(1, axes.length - 1)], kSc: 0, kAl: 1, share: null, gamma: data.options.gamma ?? 0,
-  verdict: data.scored || chosen ? String(KEPT) : "", className: "", key: "", pictured: "", pair: null, page: 0, order: "random",
+  verdict: data.scored || chosen ? String(KEPT) : "", className: "", run: "", key: "", pictured: "", pair: null, page: 0, order: "random",
 };
 const selected = new Uint8Array(numPairs);
 const verdicts = new Uint8Array(numPairs);
@@ -32,7 +32,8 @@ function filter() {
   const from = performance.now();
   const wanted = state.verdict === "" ? -1 : Number(state.verdict);
   for (let group = 0, i = 0; group < numGroups; group++) {
-    const good = goodRows[rowOf[group]] && (!state.pictured || i < numPictured) ? 1 : 0;
+    const ofRun = state.run === "" || runOf[group] === Number(state.run);
+    const good = goodRows[rowOf[group]] && ofRun && (!state.pictured || i < numPictured) ? 1 : 0;
     for (let c = 0; c < perGroup; c++, i++) selected[i] = good && (wanted < 0 || verdicts[i] === wanted) ? 1 : 0;
   }
   for (const { values, brush } of axes) {
@@ -146,7 +147,7 @@ function commandText() {
 
 function sayCommand() {
   byId("command").textContent = commandText();
-  const brushed = axes.some((axis) => axis.brush) || state.className !== "" || state.key || state.pictured;
+  const brushed = axes.some((axis) => axis.brush) || state.className !== "" || state.run !== "" || state.key || state.pictured;
   const why = data.scored ? "The options that train on what the thresholds keep" : "The options that train on these pairs";
   byId("take-about").textContent = `${why}${brushed ? "; ranges, class and key are no options of a training: take the keys for that" : ""}. Keys are those of the images of the selected pairs, one a line, as viewkit generate --only reads them.`;
 }
@@ -226,8 +227,8 @@ function resize() {
 
 function reset() {
   axes.forEach((axis) => { axis.brush = null; });
-  Object.assign(state, { className: "", key: "", pictured: "", verdict: data.scored || chosen ? String(KEPT) : "" });
-  byId("class").value = byId("key").value = byId("pictured").value = "";
+  Object.assign(state, { className: "", run: "", key: "", pictured: "", verdict: data.scored || chosen ? String(KEPT) : "" });
+  byId("class").value = byId("run").value = byId("key").value = byId("pictured").value = "";
   byId("verdict").value = state.verdict;
   findRows();
   if (data.scored) { const gamma = state.gammaAtFirst; startThresholds(); setThresholds(gamma === state.gamma ? {} : { gamma }); }
@@ -289,6 +290,9 @@ function linkControls() {
   fill(byId("class"), [["all", ""], ...data.class_names.map((name, i) => [name, i])], "");
   byId("class-line").hidden = data.class_names.length === 0;
   byId("class").addEventListener("change", (event) => { state.className = event.target.value; findRows(); filter(); });
+  fill(byId("run"), [["all", ""], ...(data.runs ?? []).map((name, i) => [name, i])], "");
+  byId("run-line").hidden = !runOf;
+  byId("run").addEventListener("change", (event) => { state.run = event.target.value; filter(); });
   byId("key").addEventListener("input", (event) => { state.key = event.target.value; findRows(); filter(); });
   byId("pictured").addEventListener("change", (event) => { state.pictured = event.target.value; filter(); });
   byId("reset").addEventListener("click", reset);
@@ -305,7 +309,7 @@ function linkControls() {
 }
 
 function sayWhatThisIs() {
-  const from = data.run ? `pairs that run '${data.run}' compared` : `pairs of column '${data.of}'`;
+  const from = data.run ? `pairs that ${data.runs ? "runs" : "run"} '${data.run}' compared` : `pairs of column '${data.of}'`;
   byId("about").textContent = `${many(numPairs)} ${from}, of ${many(data.keys.length)} images; ${many(numPictured)} have pictures, at ${data.side_px} px. Policy ${data.policy}.`;
   byId("version").textContent = data.version;
   const reasons = new Map(data.absent.map(({ why }) => [why, data.absent.filter((each) => each.why === why)]));

@@ -79,7 +79,7 @@ function showPair(pair, state) {
   const verdict = verdictOf(pair, state);
   if (verdict) parts.push(element("p", { className: `verdict ${verdict[0]}`, textContent: verdict[1] }));
   const [a, b] = data.pair_index[pair % perGroup];
-  const lines = [[data.place, places[groupOf(pair)]], ["views", `${a} and ${b} of ${numViews}`], ["class", classText(pair)]];
+  const lines = [[data.place, places[groupOf(pair)]], ["views", `${a} and ${b} of ${numViews}`], ["run", runOf ? data.runs[runOf[groupOf(pair)]] : null], ["class", classText(pair)]];
   axes.forEach((axis) => lines.push([axis.label, numberText(axis.values[pair], axis.name)]));
   const list = element("dl");
   lines.forEach(([name, value]) => { if (value !== null) list.append(element("dt", { textContent: name }), element("dd", { textContent: String(value) })); });

@@ -134,7 +134,7 @@ def make_quality(dataset, pairs="pairs"):
     write_column(dataset, "quality", rows, "quality", {}, {pairs: dataset.column(pairs).digest})
 
 
-def make_run(dataset, name="hard", keys=KEYS, steps=(0, 10)):
+def make_run(dataset, name="hard", keys=KEYS, steps=(0, 10), side_px=32):
     """A run with logged views, as `ViewLog` writes them. keys: None as older versions wrote none."""
     files = {}
     pairs = pair_index(VIEWS)
@@ -150,7 +150,7 @@ def make_run(dataset, name="hard", keys=KEYS, steps=(0, 10)):
         content = io.BytesIO()
         np.savez_compressed(content, **arrays, **({} if keys is None else {"keys": np.array(keys)}))
         files[f"views/{step:08d}.npz"] = content.getvalue()
-    config = resolve(PretrainConfig(select="hard", policy="strengthened", side_px=32)).values()
+    config = resolve(PretrainConfig(select="hard", policy="strengthened", side_px=side_px)).values()
     inputs = {"images": dataset.input_digest("images", "pretrain")}
     write_artifact(dataset, f"runs/{name}", "pretrain", config, files, inputs)
 

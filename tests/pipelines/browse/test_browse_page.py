@@ -218,6 +218,17 @@ def test_pairs_without_indicators_are_browsed_too(chromium, scored, tmp_path, pl
             assert (losses.reshape(-1, PAIRS).argmax(axis=1) == chosen.reshape(-1, PAIRS).argmax(axis=1)).all()
 
 
+def test_one_of_several_runs_is_selected(chromium, scored, tmp_path, build):
+    build.make_run(scored, "second", steps=(5,))
+    with opened(chromium, scored, tmp_path, {"run": "hard,second"}) as watched:
+        page = watched.page
+        page.select_option("#verdict", "")
+        page.select_option("#run", "1")
+        selected = numbers(page, "viewkit.selected")
+        assert selected.tolist() == [0] * (30 * PAIRS) + [1] * (30 * PAIRS)
+        settle(page)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_it_without_scrolling_sideways(chromium, scored, tmp_path, scheme):
     options = {"viewport": PHONE, "color_scheme": scheme, "has_touch": True, "device_scale_factor": 2}

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from small_datasets import CPU
 
-from viewkit.pipelines.browse.candidates import Groups, read_groups
+from viewkit.pipelines.browse.candidates import Groups, joined, read_groups
 from viewkit.pipelines.browse.config import BrowseConfig
 from viewkit.pipelines.browse.data import KINDS, as_script
 from viewkit.pipelines.browse.measures import crop_overlaps
@@ -138,6 +138,26 @@ def test_the_pairs_that_a_run_logged_come_with_their_losses(scored, build):
     assert set(unpacked(found["places"])) == {0, 10} and found["run"] == "hard" and found["options"]["select"] == "hard"
 
 
+def test_several_runs_are_shown_together_and_told_apart(scored, build):
+    build.make_run(scored, "other", steps=(20,))
+    found = content(browse(scored, BrowseConfig(points=60, pairs=6), run="hard,other"))
+    run_of, steps = unpacked(found["run_of"]), unpacked(found["places"])
+    assert found["runs"] == ["hard", "other"] and (run_of == [0] * 5 + [1] * 5).all()
+    assert set(steps[run_of == 1]) == {20} and set(steps[run_of == 0]) <= {0, 10}
+
+
+def test_runs_whose_views_are_not_alike_are_refused(scored, build):
+    build.make_run(scored, "larger", side_px=48)
+    with pytest.raises(
+        ConfigError, match=r"side_px is 32 in run 'hard' and 48 in run 'larger'; browse them one by one"
+    ):
+        browse(scored, run="hard,larger")
+    recipes = neutral_recipes(5, 32)
+    parts = [Groups(["a"], np.zeros(1, np.int64), recipes[None, :count]) for count in (2, 3)]
+    with pytest.raises(DataError, match="runs a, b compared 2 and 3 views of an image"):
+        joined(parts, "runs a, b")
+
+
 def test_images_alone_are_refused_in_one_line(tmp_path, build):
     dataset = build.make_images(tmp_path / "d", labels=False)
     with pytest.raises(MissingError, match=r"has no input 'pairs'; make it with 'viewkit score"):
@@ -175,8 +195,9 @@ def test_histograms_of_another_estimator_are_not_read(tmp_path, build):
     ("places", "words"),
     [
         ({"column": "pairs_drawn", "run": "hard"}, "pairs are of one of them"),
-        ({"run": "../x"}, "it must be the name of a run"),
-        ({"run": ""}, "it must be the name of a run"),
+        ({"run": "../x"}, "it must be names of runs"),
+        ({"run": "a,a"}, "it must be names of runs"),
+        ({"run": ""}, "it must be names of runs"),
     ],
 )
 def test_places_that_cannot_be_are_refused(places, words):
