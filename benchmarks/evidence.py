@@ -143,9 +143,9 @@ INTRODUCTION = """\
 Every table below is one experiment, run as it stands in `pipelines/experiments/files`, and is published whatever it
 says. All arms of a table have the same images, steps, network and view specification; seed i gives all arms the same
 first weights and the same order of images. Differences are paired over seeds, in points, with their 95 % t interval;
-the verdicts follow the rules of [compare](compare.md), fixed beforehand. A placebo takes the same selection with what is
-known of a row's pairs permuted among them; the oracle knows the truth. *Cost* is all operations, those of the offline
-stages included, over the reference's; *paid for* compares with the reference trained longer by that cost.
+the verdicts follow the rules of [compare](compare.md), fixed beforehand. A placebo takes the same selection with what
+is known of a row's pairs permuted among them; the oracle knows the truth. *Cost* is all operations, those of the
+offline stages included, over the reference's; *paid for* compares with the reference trained longer by that cost.
 
 The studies go on where they were stopped: `python benchmarks/evidence.py --out work`.
 """
@@ -236,9 +236,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--page", action="store_true", help="write docs/evidence.md from the files that are there")
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of evidence.md and evidence/")
     parser.add_argument("--out", type=Path, help="folder of the datasets that the studies make")
-    parser.add_argument(
-        "--only", default=None, help="studies, separated by commas (default: all whose images are given)"
-    )
+    parser.add_argument("--only", default=None, help="studies, separated by commas (default: all with images)")
     parser.add_argument("--minutes", type=float, default=None, help="stop after this time; the same command goes on")
     for name in ("cifar10", "imagenette"):
         parser.add_argument(f"--{name}", help=f"{name}'s training images: a source of `viewkit pack`")

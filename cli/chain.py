@@ -24,7 +24,7 @@ class Job:
     """One command of a chain. name: of the command, with what tells it from others of the same one.
 
     dataset: the folder it works on. locations: the command's arguments by name. experiment: of a comparison, whose runs
-    are its arms.
+    are its arms. says: what the step shows and why, a sentence of the experiment's.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Job:
     locations: Mapping[str, Any]
     config: Any
     experiment: Experiment | None = None
+    says: str = ""
 
 
 def chain_of(experiment: Experiment, source: str, dataset: Path, test: Path, test_source: str | None) -> list[Job]:
@@ -73,7 +74,8 @@ def chain_of(experiment: Experiment, source: str, dataset: Path, test: Path, tes
             for place, table in enumerate(tables):
                 name = spec.name if place == 0 else f"{spec.name} {place + 1}"
                 jobs.append(make_job(spec, name, {"dataset": str(dataset)}, dataset, table, where))
-    return _after_pairs(jobs)
+    told = experiment.says
+    return [replace(job, says=told.get(job.name, told.get(job.spec.name, ""))) for job in _after_pairs(jobs)]
 
 
 def _after_pairs(jobs: Sequence[Job]) -> list[Job]:

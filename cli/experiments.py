@@ -122,6 +122,10 @@ def run_experiment(
         return
     run_jobs(checked, execution, as_json=as_json, experiment=found)
     _say_results(found, dataset, as_json)
+    if found.next and not as_json:
+        say("Go on with:")
+        for text in found.next:
+            say(f"  {text.format(dataset=dataset)}")
 
 
 def stages_of(job: Job) -> list[tuple[Any, Any]]:
@@ -153,7 +157,7 @@ def run_jobs(
         if as_json:
             print_json({"event": "step", "name": job.name, "place": place + 1, "of": len(checked)})
         else:
-            say(f"[{place + 1}/{len(checked)}] {job.name}")
+            say(f"[{place + 1}/{len(checked)}] {job.name}" + (f": {job.says}" if job.says else ""))
         if job.spec.name == COMPARE.name:
             compare(job, Devices(device=execution.device), as_json=as_json, closing=closing)
             continue

@@ -19,7 +19,9 @@ from viewkit.pipelines.published import Published, Record
 from viewkit.shards.errors import ConfigError
 
 FOLDER = Path(__file__).parent / "files"
-ABOUT = ("title", "paper", "table", "source", "data", "cost", "base", "notes", "needs", "published", "runs")
+ABOUT = (
+    "title", "paper", "table", "source", "data", "cost", "base", "notes", "needs", "published", "runs", "says", "next"
+)  # fmt: skip
 """What a file holds beside the tables of its stages."""
 PAPERS = ("VS-2FI", "HVS", "DSF", "GenView", "JointCrop")
 
@@ -32,7 +34,8 @@ class Experiment:
 
     cost: what the paper's authors used, where they say so. needs: ``stage.option`` -> what a user must have for it, and
     where it could be had. stages: command -> its options, once for every time it runs, in the file's order. runs: NAME
-    -> options of `pretrain`.
+    -> options of `pretrain`. says: step or command -> a sentence about it. next: commands to go on with; ``{dataset}``
+    stands for the folder.
     """
 
     name: str
@@ -47,6 +50,8 @@ class Experiment:
     published: tuple[Published, ...] = ()
     stages: Mapping[str, tuple[Options, ...]] = field(default_factory=dict)
     runs: Mapping[str, Options] = field(default_factory=dict)
+    says: Mapping[str, str] = field(default_factory=dict)
+    next: tuple[str, ...] = ()
 
     def record(self) -> Record:
         """What a dataset keeps of the experiment that made it, for its page."""
@@ -93,6 +98,8 @@ def load_experiment(name: str) -> Experiment:
         published=published,
         stages=stages,
         runs=runs,
+        says=dict(content.get("says", {})),
+        next=tuple(content.get("next", [])),
         **{key: " ".join(content[key].split()) for key in plain if key in content},
     )
 
@@ -144,7 +151,7 @@ def _overlaid(base: dict[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_about(content: Mapping[str, Any], where: str) -> None:
-    kinds = {"notes": list, "published": list, "needs": dict, "runs": dict}
+    kinds = {"notes": list, "published": list, "needs": dict, "runs": dict, "says": dict, "next": list}
     for key in ABOUT:
         kind = kinds.get(key, str)
         if key in content and not isinstance(content[key], kind):
@@ -154,8 +161,9 @@ def _check_about(content: Mapping[str, Any], where: str) -> None:
     for name, value in content.get("runs", {}).items():
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where}: runs.{name} is {value!r}; needed a table, written [runs.{name}]")
-    if not all(isinstance(each, str) for each in [*content.get("notes", []), *content.get("needs", {}).values()]):
-        raise ConfigError(f"{where}: notes and needs hold sentences")
+    sentences = [content.get("notes", []), content.get("needs", {}).values(), content.get("says", {}).values()]
+    if not all(isinstance(each, str) for some in [*sentences, content.get("next", [])] for each in some):
+        raise ConfigError(f"{where}: notes, needs, says and next hold sentences")
 
 
 def _published(entry: Any, runs: Mapping[str, Any], where: str) -> Published:

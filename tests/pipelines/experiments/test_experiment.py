@@ -119,7 +119,7 @@ def test_set_names_the_stages_there_are(small):
 
 def test_one_run_s_options_serve_pretrain_alone():
     assert pretrain_options("demo/vs2fi")["select"] == "vs2fi"
-    with pytest.raises(ConfigError, match="choose one of demo/random, demo/stored, demo/vs2fi, demo/generated"):
+    with pytest.raises(ConfigError, match="choose one of demo/stored, demo/vs2fi, demo/combined"):
         pretrain_options("demo")
 
 
