@@ -14,9 +14,12 @@ EXPERIMENT ?= pipeline
 TEST ?=
 LABELS ?= none
 SIGN ?= auto
+EVIDENCE ?= evidence
+STUDY_IMAGES = $(foreach each,cifar10 imagenette,$(call image_options,$(each),$(shell echo $(each) | tr a-z A-Z)))
+image_options = $(if $($(2)),--$(1) '$($(2))') $(if $($(2)_TEST),--$(1)-test '$($(2)_TEST)')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format docs pipeline bench clean
+.PHONY: help setup demo test test-all check format docs site man dist pipeline bench evidence gpu-evidence clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,8 +52,18 @@ format: setup  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: setup  ## write the generated pages, docs/cli.md, docs/columns.md and docs/experiments.md
+docs: setup  ## write the generated pages: commands, columns, experiments, and the table of docs/licences.md
 	$(BIN)/python -m viewkit.cli.reference docs
+	$(BIN)/python docs/licences.py
+
+site: setup  ## build the site of the docs, build/site/index.html; a warning is an error
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+
+man: setup  ## write the man pages of all commands to build/man
+	$(BIN)/python -m viewkit.cli.man build/man
+
+dist: setup  ## build the sdist and the wheel, dist/
+	$(BIN)/python -m build --outdir dist .
 
 pipeline: setup  ## an experiment on your images: make pipeline DATA=folder OUT=dataset [EXPERIMENT=file.toml] [TEST=folder] [LABELS=folders] [SIGN=+]
 	@test -n "$(DATA)" || { echo "error: DATA is not set; use make pipeline DATA=folder OUT=dataset"; exit 2; }
@@ -62,6 +75,12 @@ bench: setup  ## measure ours against the peers, every program that fits this ma
 	  test -f benchmarks/$$program.py || continue; \
 	  echo "== benchmarks/$$program.py"; $(BIN)/python benchmarks/$$program.py || exit $$?; \
 	done
+
+evidence: setup  ## run the studies of docs/evidence.md: [CIFAR10=train CIFAR10_TEST=test IMAGENETTE=train IMAGENETTE_TEST=test]
+	$(BIN)/python benchmarks/evidence.py --out $(EVIDENCE) $(STUDY_IMAGES)
+
+gpu-evidence: setup  ## those that need a GPU, ten minutes a call; the same command goes on: IMAGENETTE=train IMAGENETTE_TEST=test
+	$(BIN)/python benchmarks/evidence.py --out $(EVIDENCE) --gpu --minutes 9.5 $(STUDY_IMAGES)
 
 clean:  ## delete the demo, the build and the caches; the virtual environment stays
 	rm -rf $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -1,6 +1,6 @@
 """The studies of docs/evidence.md: runs them, keeps what they found, and writes the page from that.
 
-    python benchmarks/evidence.py --out work [--only evidence-rounds,...] [--minutes 10]
+    python benchmarks/evidence.py --out work [--only evidence-rounds,...] [--gpu] [--minutes 10]
     python benchmarks/evidence.py --page
 
 The first command runs one experiment after the other and can be stopped and repeated; with --minutes it stops itself.
@@ -21,6 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from viewkit.pipelines.experiments.experiment import load_experiment
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -30,21 +32,29 @@ MOSAICS = ("demo:train", "demo:test")
 
 @dataclass(frozen=True)
 class Study:
-    """dataset: folder of it below --out; studies of equal pairs share one. images: their source and the test source, or
-    the names of options that give them. asks: the question, a sentence. changes: for ``--set``."""
+    """name: of its file in docs/evidence. dataset: folder below --out; studies of equal pairs share one. images: the
+    source and the test source, or the options that give them. asks: the question. experiment: unless it is called like
+    the study. changes: for ``--set``."""
 
     name: str
     dataset: str
     images: tuple[str, str]
     asks: str
+    experiment: str = ""
     changes: tuple[str, ...] = ()
+    on_gpu: bool = False
+
+    @property
+    def runs(self) -> str:
+        return self.experiment or self.name
 
     @property
     def comparison(self) -> str:
-        return self.name.replace("-", "_")
+        return self.runs.replace("-", "_")
 
 
-STUDIES = (
+IMAGENETTE = ("imagenette", "imagenette_test")
+CPU_STUDIES = (
     Study("evidence-mosaics-2x2", "mosaics-2x2", MOSAICS, "Which of the stored pairs should be trained on?"),
     Study("evidence-mosaics-long", "mosaics-2x2", MOSAICS, "Does the answer hold in longer trainings?"),
     Study("evidence-mosaics-1x2", "mosaics-1x2", MOSAICS, "And with two photographs an image?"),
@@ -53,8 +63,31 @@ STUDIES = (
     Study("evidence-estimator-100", "estimator-100", MOSAICS, "And one of 100 steps?"),
     Study("evidence-estimator-1600", "estimator-1600", MOSAICS, "And one of 1,600 steps?"),
     Study("evidence-cifar10", "cifar10", ("cifar10", "cifar10_test"), "Ten ways on images of one object each."),
-    Study("evidence-imagenette-64", "imagenette", ("imagenette", "imagenette_test"), "Ten ways on photographs."),
+    Study("evidence-imagenette-64", "imagenette", IMAGENETTE, "Ten ways on photographs."),
 )
+
+
+def gpu_studies() -> tuple[Study, ...]:
+    """Mosaics and Imagenette at 64 and 96 px with a ResNet-18 and a ViT-S, 200 epochs of Imagenette's 9,469 images."""
+    found = []
+    for side_px in (64, 96):
+        for arch, framework in (("resnet18", "moco_v2"), ("vit_small_patch8", "moco_v3")):
+            network = (f"pretrain.arch={arch}", f"pretrain.side_px={side_px}", f"pretrain.framework={framework}",
+                       "estimator.preset=small-96", "estimator.steps=6000", f"estimator.side_px={side_px}")  # fmt: skip
+            what = f"{side_px} px, {arch}"
+            found += [
+                Study(f"gpu-mosaics-{side_px}-{arch}", f"gpu-mosaics-{side_px}-{arch}", IMAGENETTE,
+                      f"Which stored pair? Mosaics of Imagenette, {what}.", "evidence-mosaics-2x2",
+                      (*network, "pack.part_px=128", "pack.mosaics=9469", "pack.labels=folders",
+                       "pretrain.batch_size=256", "compare.lengths=[1850, 7400]"), True),
+                Study(f"gpu-imagenette-{side_px}-{arch}", f"gpu-imagenette-{side_px}-{arch}", IMAGENETTE,
+                      f"Ten ways on Imagenette, {what}.", "evidence-imagenette-64",
+                      (*network, "pretrain.batch_size=256", "compare.lengths=[7400]"), True),
+            ]  # fmt: skip
+    return tuple(found)
+
+
+STUDIES = (*CPU_STUDIES, *gpu_studies())
 FALSE = "no_shared_things"
 AUDITED = {"sc": "semantic_consistency", "al": "alignment_level"}
 """Arm -> the audit's name of its selection, where they differ."""
@@ -62,16 +95,16 @@ STOPPED = (130, 143)
 """Exit codes of a study that was asked to stop."""
 
 
-def command_of(study: Study, sources: tuple[str, str], out: Path) -> list[str]:
+def command_of(study: Study, sources: tuple[str, str], out: Path, changes: Sequence[str] = ()) -> list[str]:
     source, test = sources
-    changes = [word for change in study.changes for word in ("--set", change)]
-    return ["run", study.name, source, str(out / study.dataset), "--test", test, *changes]
+    changes = [word for change in (*study.changes, *changes) for word in ("--set", change)]
+    return ["run", study.runs, source, str(out / study.dataset), "--test", test, *changes]
 
 
-def run(study: Study, sources: tuple[str, str], out: Path, until: float | None) -> int:
-    """Exit code of the study; it is asked to stop at `until`, in seconds of `time.monotonic`."""
-    program = [sys.executable, "-m", "viewkit.cli", *command_of(study, sources, out)]
-    with subprocess.Popen(program, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
+def run(command: Sequence[str], until: float | None) -> int:
+    """Exit code of a study; it is asked to stop at `until`, in seconds of `time.monotonic`."""
+    program = [sys.executable, "-m", "viewkit.cli", *command]
+    with subprocess.Popen(program, env={"OMP_NUM_THREADS": "1", **os.environ}) as process:
         try:
             return process.wait(None if until is None else max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -79,8 +112,8 @@ def run(study: Study, sources: tuple[str, str], out: Path, until: float | None) 
             return process.wait()
 
 
-def keep(study: Study, out: Path, folder: Path) -> Path:
-    """Write what the page needs of a finished study."""
+def keep(study: Study, out: Path, folder: Path, changes: Sequence[str] = ()) -> Path:
+    """Write what the page needs of a finished study. changes: made to it beside its own."""
     dataset = out / study.dataset
     own = dataset / "compare" / study.comparison
     compared = json.loads((own / "compare.json").read_text())
@@ -89,9 +122,9 @@ def keep(study: Study, out: Path, folder: Path) -> Path:
     found = {
         "study": study.name,
         "asks": study.asks,
-        "command": "viewkit " + " ".join(command_of(study, study.images, Path())),
+        "command": "viewkit " + " ".join(command_of(study, study.images, Path(), changes)),
         "commit": commit(),
-        "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
+        "machine": machine(study),
         "versions": {name: version(name) for name in ("torch", "numpy", "timm")},
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "compare": compared,
@@ -102,6 +135,12 @@ def keep(study: Study, out: Path, folder: Path) -> Path:
     path = folder / f"{study.name}.json"
     path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return path
+
+
+def machine(study: Study) -> str:
+    if study.on_gpu and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return f"{platform.machine()}, {os.cpu_count()} cores"
 
 
 def commit() -> str:
@@ -129,8 +168,10 @@ def page(folder: Path) -> str:
     found = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
     lines = [INTRODUCTION]
     for study in STUDIES:
-        title = load_experiment(study.name).title
-        lines += [f"## {title}", "", study.asks, ""]
+        if study.on_gpu and study.name not in found:
+            continue
+        title = load_experiment(study.runs).title
+        lines += [f"## {title}" + (", on a GPU" if study.on_gpu else ""), "", study.asks, ""]
         lines += study_lines(found[study.name]) if study.name in found else ["Not run yet.", ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -238,12 +279,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, help="folder of the datasets that the studies make")
     parser.add_argument("--only", default=None, help="studies, separated by commas (default: all with images)")
     parser.add_argument("--minutes", type=float, default=None, help="stop after this time; the same command goes on")
+    parser.add_argument("--gpu", action="store_true", help="the studies that need one, in place of the others")
+    parser.add_argument("--set", action="append", default=[], help="as in viewkit run; for trials")
     for name in ("cifar10", "imagenette"):
         parser.add_argument(f"--{name}", help=f"{name}'s training images: a source of `viewkit pack`")
         parser.add_argument(f"--{name}-test", help=f"{name}'s test images")
     options = parser.parse_args(arguments)
     if options.out is not None:
-        chosen = options.only.split(",") if options.only else [study.name for study in STUDIES]
+        usual = gpu_studies() if options.gpu else CPU_STUDIES
+        chosen = options.only.split(",") if options.only else [study.name for study in usual]
         if unknown := set(chosen) - {study.name for study in STUDIES}:
             parser.error(f"--only names {', '.join(sorted(unknown))}; studies are {', '.join(s.name for s in STUDIES)}")
         until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
@@ -252,13 +296,13 @@ def main(arguments: Sequence[str]) -> int:
             if None in given:
                 print(f"{study.name}: skipped, its images are not given (--{study.images[0]})")
                 continue
-            code = run(study, (given[0], given[1]), options.out, until)
+            code = run(command_of(study, (given[0], given[1]), options.out, options.set), until)
             if code in STOPPED and until is not None:
                 print(f"{study.name}: stopped after {options.minutes:g} minutes; the same command goes on")
                 return 0
             if code:
                 return code
-            print(f"{study.name}: {keep(study, options.out, options.docs / KEPT)}")
+            print(f"{study.name}: {keep(study, options.out, options.docs / KEPT, options.set)}")
     if options.page or options.out is not None:
         (options.docs / "evidence.md").write_text(page(options.docs / KEPT))
     return 0

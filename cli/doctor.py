@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from viewkit.cli.console import print_json
+from viewkit.cli.parts import gpu_part, missing_parts
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -55,7 +56,7 @@ def seconds(a, count=5):
     return sorted(times)[count // 2]
 
 import torch
-say(torch=torch.__version__, threads=torch.get_num_threads())
+say(torch=torch.__version__, cuda=torch.version.cuda, threads=torch.get_num_threads())
 devices = []
 for i in range(torch.cuda.device_count()):
     facts = torch.cuda.get_device_properties(i)
@@ -104,7 +105,7 @@ def diagnose(folder: Path | None = None) -> list[Finding]:
         *find_devices(run_probe()),
         find_jpeg_decoders(),
         find_renderer(),
-        *find_extras(),
+        *find_missing(),
         find_disk(folder or Path.cwd()),
         find_temporary(),
     ]
@@ -211,8 +212,8 @@ def find_devices(probe: dict[str, Any]) -> Iterator[Finding]:
         half = "with" if bfloat16 else "without"
         yield Finding(name, f"{model}, {memory / 2**30:.0f} GiB, {half} bfloat16")
     if "devices" in probe and not probe["devices"]:
-        advice = "generation with a diffusion model is slow here; the backend 'retrieval' needs no GPU"
-        yield Finding("GPU", "none that torch can use", "note", advice)
+        part = gpu_part(probe["torch"], probe.get("cuda"))
+        yield Finding(part.name, part.value, "note", part.advice)
     if "torch" not in probe:
         yield Finding(
             "torch",
@@ -295,20 +296,15 @@ def find_renderer() -> Finding:
     return Finding("renderer", f"views on a CPU are rendered by torch's operations, as {VARIABLE} says")
 
 
-def find_extras() -> Iterator[Finding]:
-    """Optional parts that are not installed; nothing of the rest needs them."""
+def find_missing() -> Iterator[Finding]:
+    """Optional parts that are not there; nothing of the rest needs them."""
     try:
         extras = metadata("viewkit").get_all("Provides-Extra") or []
     except PackageNotFoundError:
         extras = []
-    missing = {
-        extra: names
-        for extra in extras
-        if (names := [one.name for one in required(extra) if installed(one.name) is None])
-    }
-    if missing:
-        value = "; ".join(f"{extra} lacks {', '.join(names)}" for extra, names in missing.items())
-        yield Finding("extras", value, "note", f"if you need them: pip install 'viewkit[{','.join(missing)}]'")
+    lacking = {extra: [one.name for one in required(extra) if installed(one.name) is None] for extra in extras}
+    for part in missing_parts(lacking):
+        yield Finding(part.name, part.value, "note", part.advice)
 
 
 def find_disk(folder: Path) -> Finding:

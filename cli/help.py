@@ -33,13 +33,7 @@ class HelpCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Plain text: a section for every group, in the order in which they first appear."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                default = "Arguments" if parameter.param_type_name == "argument" else GENERAL
-                sections.setdefault(getattr(parameter, PANEL, None) or default, []).append(record)
-        for name, records in sections.items():
+        for name, records in sections_of(self, ctx).items():
             with formatter.section(name):
                 formatter.write_dl(records)
 
@@ -58,6 +52,17 @@ class HelpGroup(TyperGroup):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_lines(self.epilog, formatter)
+
+
+def sections_of(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """Heading -> (names, help) of the arguments and options below it, in the order in which they first appear."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None:
+            default = "Arguments" if parameter.param_type_name == "argument" else GENERAL
+            sections.setdefault(getattr(parameter, PANEL, None) or default, []).append(record)
+    return sections
 
 
 def _write_lines(epilog: str | None, formatter: Any) -> None:

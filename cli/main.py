@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from viewkit.cli import compare, doctor, experiments, export, inspect, status, verify, views
+from viewkit.cli import compare, doctor, experiments, export, init, inspect, schema, status, verify, views
 from viewkit.cli.commands import COMPARE, PIPELINE
 from viewkit.cli.console import print_error
 from viewkit.cli.help import HelpCommand, HelpGroup, example
@@ -56,6 +56,7 @@ def _viewkit(
 WHOLE, STAGES, LOOKING = "Whole experiments", "Stages, in the order of a full run", "Look, check and export"
 
 CHAINS: tuple[tuple[str, Callable[..., None], str], ...] = (
+    ("init", init.init, "viewkit init my_images experiment.toml"),
     ("run", experiments.run_experiment, "viewkit run demo demo:train demo/train --test demo:test"),
     ("compare", compare.compare_command(), COMPARE.examples[0]),
     ("experiments", experiments.experiments, "viewkit experiments GenView"),
@@ -68,6 +69,7 @@ LOOK: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("inspect", inspect.inspect, "viewkit inspect dataset astronaut_0000_0000"),
     ("views", views.views, "viewkit views dataset sheet.png --policy simclr --num-views 6"),
     ("export", export.export, "viewkit export dataset/runs/default --to encoder.safetensors"),
+    ("schema", schema.schema, "viewkit schema > experiment.schema.json"),
     ("doctor", doctor.doctor, "viewkit doctor"),
 )
 """Commands that are no stage: name, function, an example to paste."""

@@ -29,11 +29,14 @@ WHERE, GENERAL = "Where", "General"
 
 @dataclass(frozen=True)
 class Argument:
-    """A location: what a command works on. Never part of a config, so it never counts for an identity."""
+    """A location: what a command works on. Never part of a config, so it never counts for an identity.
+
+    kind: a type, or list[str] for an option that may be repeated.
+    """
 
     name: str
     help: str
-    kind: Any = str
+    kind: Any = str  # also list[str], which is no type
     option: bool = False
     default: str | None = None
 

@@ -129,6 +129,10 @@ in miniature first; `--dry-run` says what is left; `--set STAGE.OPTION=VALUE` ch
 --preset EXPERIMENT/RUN` takes one run's options alone. A file of your own with `base = "EXPERIMENT"` changes as much as
 you like. The numbers are the papers', in percent.
 
+`viewkit init SOURCE FILE.toml` writes such a file for your images: it looks at their number, sides and labels, and at
+the machine, and gives the reason of every choice. `viewkit schema > experiment.schema.json` prints the JSON Schema of
+these files; with `#:schema ./experiment.schema.json` in the first line an editor completes and checks them.
+
 `viewkit run` trains in one process, on the first device. Batches that no single GPU holds, such as 4096 on a ResNet-50,
 are trained on several: `torchrun --nproc-per-node 8 --no-python viewkit pretrain DATASET --preset EXPERIMENT/RUN --name
 RUN`; the experiment repeated afterwards finds the run and goes on."""

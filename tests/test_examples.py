@@ -104,3 +104,36 @@ def test_the_examples_run_as_programs(dataset, command):
     call = [sys.executable, str(EXAMPLES / name), str(dataset.path), *rest]
     said = subprocess.run(call, capture_output=True, text=True, check=True).stdout
     assert ("epoch 0: loss" in said) == ("webdataset" not in name) and said.strip()
+
+
+def test_the_picture_of_pairs_shows_one_apart_one_near_and_one_between(tmp_path):
+    picture = example("picture_of_pairs")
+    apart, near, middling = picture.main(tmp_path / "pairs.png")
+    assert apart < 0.05 and near > 0.9 and middling == pytest.approx(0.3, abs=0.02)
+    drawn, kept = (Image.open(path) for path in (tmp_path / "pairs.png", EXAMPLES.parent / "pictures" / "pairs.png"))
+    gap = np.abs(np.asarray(drawn.convert("RGB"), dtype=float) - np.asarray(kept.convert("RGB"), dtype=float))
+    assert drawn.size == kept.size and gap.mean() < 2  # the page shows what the program draws
+    assert (EXAMPLES.parent / "pictures" / "pairs.png").stat().st_size < 100_000
+
+
+@pytest.mark.slow
+def test_the_tutorial_goes_from_images_to_two_judged_encoders(tmp_path, capsys):
+    for part in ("train", "test"):
+        folder = photographs(tmp_path / part)
+        for broken in ("class0/empty.png", "class1/text.jpg"):
+            (folder / broken).unlink()
+    for path in sorted((tmp_path / "test").rglob("*.png"))[::2]:
+        path.unlink()
+    tutorial = example("tutorial")
+    sources = {part: str(tmp_path / part) for part in ("train", "test")}
+    found = tutorial.main(tmp_path / "data", **sources, labels="folders", steps=2, batch_size=8)
+    assert list(found) == ["random", "chosen"] and all((place / "receipt.json").is_file() for place in found.values())
+    said = capsys.readouterr().out
+    assert "packed 24 images" in said and "a batch of pairs: (8, 3, 32, 32) and (8, 3, 32, 32)" in said
+    assert tutorial.look(Dataset(tmp_path / "data" / "train")).shape == (24, 2, 10)
+
+
+def test_every_program_of_the_docs_is_started_by_a_test():
+    named = {"conf", *(path.stem for path in EXAMPLES.glob("*.py"))}
+    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("*.py"))
+    assert [name for name in sorted(named) if f'"{name}' not in tests and f"{name}.py" not in tests] == []

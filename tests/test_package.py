@@ -3,8 +3,10 @@
 import ast
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from importlib import metadata
@@ -29,6 +31,59 @@ def test_setup_finds_every_package_of_the_tree():
 def test_every_folder_with_code_is_a_package():
     folders = {path.parent for top in TOPS for path in ROOT.glob(f"{top}/**/*.py")}
     assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory):
+    """(sdist, wheel built from it), of the tracked files alone."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("the tracked files are known in a checkout only")
+    said = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tree, dist = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("dist")
+    for name in filter(None, said.split("\0")):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tree / name)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist), str(tree)]
+    subprocess.run(command, check=True, cwd=dist, capture_output=True)
+    return next(dist.glob("*.tar.gz")), next(dist.glob("*.whl")), {name for name in said.split("\0") if name}
+
+
+@pytest.mark.slow
+def test_the_sdist_holds_every_tracked_file(distributions):
+    sdist, _, tracked = distributions
+    with tarfile.open(sdist) as tar:
+        held = {member.name.partition("/")[2]: member for member in tar.getmembers() if member.isfile()}
+    assert tracked - set(held) == set()
+    assert held[".ci/run"].mode & 0o100
+    assert not [name for name in held if name.endswith((".so", ".pyc"))]
+
+
+@pytest.mark.slow
+def test_the_wheel_installs_and_its_command_works_away_from_the_tree(distributions, tmp_path):
+    _, wheel, _ = distributions
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    (packages,) = tmp_path.glob("venv/lib/*/site-packages")
+    others = [
+        path for path in sys.path if path.endswith("site-packages")
+    ]  # the dependencies; editable installs stay out
+    (packages / "others.pth").write_text("\n".join(others))
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*install, str(wheel)], check=True, cwd=tmp_path)
+
+    def says(*command):
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    viewkit = str(python.with_name("viewkit"))
+    assert str(packages) in says(str(python), "-c", "import viewkit.cli; print(viewkit.cli.__file__)")
+    assert says(viewkit, "--version") == f"viewkit {PROJECT['project']['version']}\n"
+    assert "Pretrain an encoder" in says(viewkit, "--help")
+    assert len(says(viewkit, "experiments", "--json").splitlines()) == len(
+        list(ROOT.glob("pipelines/experiments/files/*.toml"))
+    )
+    assert "16 classes" in says(viewkit, "init", "demo:train", "mine.toml", "--device", "cpu")
+    says(viewkit, "pack", "demo:test", "data")
+    assert "480" in says(viewkit, "status", "data")
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ BAD = {
 
 def selection_tables(selections: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
     """A table for each kind of bad pairs that is known."""
-    for kind in selections[0]["bad"]:
+    for kind in (kind for kind in BAD if kind in selections[0]["bad"]):  # a JSON file has them in another order
         title, about = BAD[kind]
         yield Table(
             f"{title} before and after every selection",

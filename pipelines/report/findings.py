@@ -38,7 +38,7 @@ AUDIT_PICTURES = {
     "gallery_consistency.png": "Pairs by Semantic Consistency",
     "gallery_level.png": "Pairs by Alignment Level",
     "sensitivity.png": "Share of pairs that survive, for other thresholds",
-    "roc.png": "How well each rule finds pairs without a shared object, and near-duplicates",
+    "roc.png": "How well each rule finds pairs without a shared object, and near-duplicates; below, in crops apart",
 }
 
 

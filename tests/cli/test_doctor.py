@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from viewkit.cli import doctor
+from viewkit.cli import doctor, parts
 from viewkit.cli.doctor import Finding, exit_code, find_devices, run_probe
 from viewkit.pipelines.engine import renderer
 
@@ -88,8 +89,39 @@ def test_missing_and_old_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_extras_are_a_note_not_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     real = doctor.installed
     monkeypatch.setattr(doctor, "installed", lambda name: None if name == "hypothesis" else real(name))
-    (found,) = doctor.find_extras()
-    assert found.state == "note" and "dev lacks hypothesis" in found.value and "viewkit[dev]" in found.advice
+    (found,) = [each for each in doctor.find_missing() if each.name == "extras"]
+    assert found.state == "note" and "dev lacks hypothesis; they would give the tests" in found.value
+    assert "'.[dev]'" in found.advice
+
+
+def test_every_extra_says_what_it_gives() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert set(project["project"]["optional-dependencies"]) <= set(parts.EXTRAS)
+
+
+def test_what_is_missing_says_what_it_would_give_and_how_it_is_had(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(parts.shutil, "which", lambda name: None)
+    found = {part.name: part for part in parts.missing_parts({"tracking": ["tensorboard"]})}
+    assert list(found) == ["extras", "compiler", "completion", "weights"]
+    assert "would" in " ".join(part.value for part in found.values()) and all(part.advice for part in found.values())
+    assert "unclip, kandinsky, ip-adapter" in found["weights"].value
+    (tmp_path / ".zfunc").mkdir()
+    (tmp_path / ".zfunc" / "_viewkit").touch()
+    monkeypatch.setattr(parts.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert [part.name for part in parts.missing_parts({"tracking": []})] == ["weights"]
+
+
+def test_no_gpu_is_a_note_with_what_can_be_done(tmp_path: Path) -> None:
+    driver = tmp_path / "version"
+    assert "takes a machine with an NVIDIA GPU" in parts.gpu_part("2.15", "13.0", driver).advice
+    driver.touch()
+    assert "built without CUDA" in parts.gpu_part("2.15", None, driver).advice
+    assert "nvidia-smi" in parts.gpu_part("2.15", "13.0", driver).advice
+    found = named(list(find_devices(SOUND)), "GPU")
+    assert found.state == "note" and "would make training at 224 px" in found.value
 
 
 def test_a_missing_library_is_a_note_and_an_impossible_choice_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,7 @@ def test_the_shell_completes_commands_and_options():
         said = subprocess.run([sys.executable, "-c", code], env={**os.environ, **words}, capture_output=True, text=True)
         return said.stdout.split()
 
-    assert completed("viewkit sc") == ["score"]
+    assert completed("viewkit sco") == ["score"]
     assert completed("viewkit score --rou") == ["--rounds"]
+    assert completed("viewkit pretrain --select v") == ["vs2fi"]
     assert app._add_completion

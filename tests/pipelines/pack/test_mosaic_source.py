@@ -13,7 +13,6 @@ from PIL import Image
 from small_datasets import CPU, contents
 
 from viewkit.cli.main import run
-from viewkit.pipelines.audit.objects import read_annotation
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.pack import source as source_module
 from viewkit.pipelines.pack.composition import NO_CLASS, Composition
@@ -21,6 +20,7 @@ from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.mosaic import fit
 from viewkit.pipelines.pack.source import open_source
 from viewkit.pipelines.pack.stage import PackStage, pack_row
+from viewkit.pipelines.pairs.objects import read_annotation
 from viewkit.shards.codecs import decode_image, decode_json, encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
