@@ -1,6 +1,6 @@
 """The pictures of the pages in docs/: `python docs/screenshots.py DATASET [FOLDER]`, with playwright and Chromium.
 
-DATASET: one that `viewkit browse` was run on, e.g. the demo's. FOLDER: where the PNGs go, by default docs/images.
+DATASET: one that `viewkit browse` was run on, e.g. the demo's. FOLDER: where the PNGs go, by default docs/pictures.
 """
 
 import io
@@ -40,4 +40,4 @@ def main(dataset: Path, folder: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) not in (2, 3):
         sys.exit("usage: python docs/screenshots.py DATASET [FOLDER]")
-    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) == 3 else Path(__file__).parent / "images")
+    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) == 3 else Path(__file__).parent / "pictures")

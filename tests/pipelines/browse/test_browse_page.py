@@ -276,7 +276,7 @@ def test_the_picture_of_the_docs_is_made_by_its_program(chromium, scored, tmp_pa
     program = Path(__file__).parents[3] / "docs" / "screenshots.py"
     run_stage(BrowseStage(), BrowseConfig(points=60, pairs=30), scored, CPU)
     subprocess.run([sys.executable, str(program), str(scored.path), str(tmp_path)], check=True)
-    for folder in (tmp_path, program.parent / "images"):
+    for folder in (tmp_path, program.parent / "pictures"):
         assert (folder / "browse.png").read_bytes()[:4] == b"\x89PNG" and (folder / "browse.png").stat().st_size < 2e5
     missing = subprocess.run([sys.executable, str(program), str(tmp_path)], capture_output=True, text=True, check=False)
     assert missing.returncode == 1 and "make it with 'viewkit browse" in missing.stderr
