@@ -350,6 +350,23 @@ PIPELINE = (
         examples=("viewkit difficulty dataset --encoder runs/mine --joint-area 0 --folder difficulty_joint",),
     ),
     StageCommand(
+        "browse",
+        "Write one HTML page in which pairs are looked through, filtered and seen.",
+        "browse.config:BrowseConfig",
+        (Step("browse.stage:BrowseStage", ("column", "run")),),
+        (
+            DATASET,
+            Argument("column", "column of pairs to show", option=True, default="pairs"),
+            Argument(
+                "run",
+                "show the pairs that this run logged (--select hard --log-views), with their losses; several as a,b",
+                option=True,
+            ),
+        ),
+        page="browse/index.html",
+        examples=("viewkit browse dataset", "viewkit browse dataset --column pairs_rescored --points 200000"),
+    ),
+    StageCommand(
         "report",
         "Write one HTML page about a dataset and its runs.",
         "report.config:ReportConfig",

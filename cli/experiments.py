@@ -131,7 +131,7 @@ def run_experiment(
     if dry_run:
         _say_plans(found, checked, execution, as_json, redo_stale=redo_stale)
         return
-    run_jobs(checked, execution, as_json=as_json, redo_stale=redo_stale)
+    run_jobs(checked, execution, as_json=as_json, redo_stale=redo_stale, experiment=found)
     _say_results(found, dataset, as_json)
     if found.next and not as_json:
         say("Go on with:")
@@ -159,14 +159,21 @@ def run_jobs(
     as_json: bool,
     closing: bool = True,
     redo_stale: bool = False,
+    experiment: Experiment | None = None,
 ) -> None:
     """Run every stage of every job. closing: also print what a command prints when it is done, e.g. its table.
-    redo_stale: first delete what a stage would replace, and what was made from it."""
+
+    redo_stale: first delete what a stage would replace, and what was made from it. experiment: kept in the dataset as
+    soon as that has images, for its page.
+    """
+    from viewkit.pipelines.published import write_record
     from viewkit.shards.dataset import Dataset
 
     chain = Chain([job.spec.name for job, _ in checked])
     for place, (job, stages) in enumerate(checked):
         chain.place, begin = place, time.monotonic()
+        if experiment is not None and Dataset(job.dataset).is_column("images") and not job.name.startswith("pack"):
+            write_record(experiment.record(), Dataset(job.dataset))
         if as_json:
             emit(StepEvent(name=job.name, place=place + 1, of=len(checked)))
         else:
@@ -321,10 +328,10 @@ def _say_comparison(job: Job, devices: CompareDevices, as_json: bool) -> bool:
 
 
 def _say_results(experiment: Experiment, dataset: Path, as_json: bool) -> None:
-    from viewkit.pipelines.experiments.results import compare_published, table_lines
+    from viewkit.pipelines.published import compare_published, table_lines
     from viewkit.shards.dataset import Dataset
 
-    comparisons = compare_published(experiment, Dataset(dataset))
+    comparisons = compare_published(experiment.published, Dataset(dataset))
     if as_json:
         for each in comparisons:
             yours = None if each.yours is None else round(each.yours.value, 3)

@@ -1,5 +1,6 @@
 """Every program in benchmarks/ still starts, and does its work once at its smallest setting."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from tiny_chain import photographs
 from vs2fi_world import make_estimator, make_images
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-COMPARISONS = ("generate", "score", "shards", "startup", "train_step", "views")
+COMPARISONS = ("generate", "page", "score", "shards", "startup", "train_step", "views")
 """Programs of `harness.main`: with --smoke every comparison runs both sides once."""
 ESTIMATOR = ("preset=pico-32", "epochs=1", "warmup_epochs=0", "batch_size=8", "hidden=32", "dim=16")
 
@@ -38,6 +39,8 @@ def test_every_program_is_started_by_a_test():
 def test_every_comparison_of_a_program_runs_once(program):
     if program == "train_step":
         pytest.importorskip("lightly")
+    if program == "page" and shutil.which("chromium") is None:
+        pytest.skip("there is no chromium on this machine")
     done = start(program, "--smoke")
     assert done.returncode == 0 and "others' cores" in done.stdout, done.stderr[-2000:]
 

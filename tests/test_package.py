@@ -108,7 +108,7 @@ def test_a_wheel_holds_every_module_and_data_file(tmp_path):
     wanted = {
         "viewkit/" + path.relative_to(ROOT).as_posix().removeprefix("cli/api/")
         for top in TOPS
-        for ending in ("py", "c", "toml", "html", "css", "typed")
+        for ending in ("py", "c", "toml", "html", "css", "js", "typed")
         for path in ROOT.glob(f"{top}/**/*.{ending}")
     }
     assert wanted - names == set()

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float32, Float64, Int64
 from torch import Tensor
 
-from viewkit.pipelines.audit.colour import hellinger, lab_histograms
 from viewkit.pipelines.encoders.encoder import UNIT_STD, ZERO_MEAN, FeatureExtractor
 from viewkit.pipelines.engine.contract import Progress
 from viewkit.pipelines.pairs.column import ScoredPairs
@@ -24,6 +23,7 @@ from viewkit.pipelines.pairs.objects import (
 )
 from viewkit.pipelines.pairs.samples import load_image
 from viewkit.pipelines.views.boxes import overlap
+from viewkit.pipelines.views.colours import hellinger, lab_histograms
 from viewkit.pipelines.views.recipe import BOX, pixel_boxes
 from viewkit.pipelines.views.render.render import render
 from viewkit.shards.column import Column

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from viewkit.pipelines.engine.config import load_toml
+from viewkit.pipelines.published import Published, Record
 from viewkit.shards.errors import ConfigError
 
 FOLDER = Path(__file__).parent / "files"
@@ -25,21 +26,6 @@ ABOUT = (
 PAPERS = ("VS-2FI", "HVS", "DSF", "GenView", "JointCrop")
 
 Options = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Published:
-    """A number of the paper. run: the run it is compared with. metric: what `evaluate` writes, e.g. ``linear``.
-
-    value: in percent. of: which of the metric's numbers, e.g. ``top5`` or ``mce_unnormalised``. folder: of the
-    evaluation.
-    """
-
-    run: str
-    metric: str
-    value: float
-    of: str = "top1"
-    folder: str = "eval"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +52,10 @@ class Experiment:
     runs: Mapping[str, Options] = field(default_factory=dict)
     says: Mapping[str, str] = field(default_factory=dict)
     next: tuple[str, ...] = ()
+
+    def record(self) -> Record:
+        """What a dataset keeps of the experiment that made it, for its page."""
+        return Record(self.name, self.title, self.paper, self.table, self.data, self.published)
 
     def run_options(self, run: str) -> dict[str, Any]:
         """The options of `pretrain` for one run; `ConfigError` names the runs when there is none of this name."""

@@ -35,6 +35,7 @@ class ViewLog:
         heights_widths = np.array([image.shape[:2] for image in scene.images], dtype=np.int32)
         arrays = {
             "step": np.array(step),
+            "keys": np.array(scene.keys, dtype=np.str_),
             "fields": np.array(FIELDS),
             "recipes": scene.recipes,
             "sizes_px": heights_widths[scene.image_index],  # n v 2

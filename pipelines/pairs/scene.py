@@ -18,7 +18,7 @@ from viewkit.pipelines.views.render.render import render
 class Scene:
     """images: all images of the batch, uint8, on the device; image_index: which of them each view is cropped from.
 
-    sides_px: side of each of the v views (they differ in multi-crop).
+    sides_px: side of each of the v views (they differ in multi-crop). keys: of the rows.
     """
 
     images: Sequence[UInt8[Tensor, "_h _w 3"]]
@@ -26,6 +26,7 @@ class Scene:
     recipes: Float32[np.ndarray, "n v p"]
     sides_px: tuple[int, ...]
     policy: Policy
+    keys: tuple[str, ...] = ()
 
     def with_views(self, views: Int[np.ndarray, "n k"]) -> "Scene":
         """The scene with only the views `views[i]` of row i, in that order; view j must have one side in all rows."""
@@ -72,4 +73,5 @@ def scene_of(
             images.append(generated)
         index[row, view] = place[row]
     sides = sides_px or (policy.side_px,) * recipes.shape[1]
-    return Scene([image.to(device) for image in images], index, recipes, sides, policy)
+    keys = tuple(sample.key for sample in samples)
+    return Scene([image.to(device) for image in images], index, recipes, sides, policy, keys)

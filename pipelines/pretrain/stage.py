@@ -35,14 +35,17 @@ COUNTED = ("missing_views", "missing_pairs", "missing_quality", "missing_truth")
 
 
 class PretrainStage(FitStage[PretrainConfig]):
-    """Writes config.json, encoder.safetensors with encoder.json, metrics.jsonl and checkpoint/ into ``runs/NAME``."""
+    """Writes config.json, encoder.safetensors with encoder.json, metrics.jsonl and checkpoint/ into ``runs/NAME``.
+
+    Version 3: the views that --log-views writes have the keys of their images.
+    """
 
     name: ClassVar[str] = "pretrain"
     elsewhere: ClassVar[str] = (
         "another --name (also for more epochs or steps: a finished run is not trained further, its learning rate has "
         "come to its end)"
     )
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     resumes: ClassVar[bool] = True
     trains: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
@@ -55,8 +58,8 @@ class PretrainStage(FitStage[PretrainConfig]):
         "metrics.jsonl": "a line every few steps: loss, learning rate, spread and rank of features, images/s, waiting",
         "tensorboard/": "with --tensorboard, the same numbers",
         "checkpoint/": "everything needed to go on: networks, optimiser, step",
-        "views/": "with --log-views, STEP.npz: recipes [n v p], images' sizes_px [n v 2], losses and iou of all pairs "
-        "[n c], the chosen views [n 2]",
+        "views/": "with --log-views, STEP.npz: keys [n], recipes [n v p], images' sizes_px [n v 2], losses and iou of "
+        "all pairs [n c], the chosen views [n 2]",
     }
 
     def __init__(self, name: str, encoder_weights: Path | None = None) -> None:

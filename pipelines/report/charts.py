@@ -1,12 +1,16 @@
 """Charts as inline SVG: text stays text, axes take the page's colour, and nothing of a user's names enters them.
 
-Names belong to the HTML legend beside a chart (`Chart.legend`), where the template escapes them.
+Names belong to the HTML legend beside a chart (`Chart.legend`), where the template escapes them. What is under the
+pointer is told by the browser itself: over every chart lie transparent marks with a ``<title>``, escaped here, and the
+same numbers are a table beside it (`Chart.columns`, `Chart.rows`). No script is needed for either.
 """
 
 import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,12 +58,31 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """svg: inline, with ids that no other chart has. alt: what it shows. legend: (name, colour, dashed)."""
+    """svg: inline, with ids that no other chart has. alt: what it shows. legend: (name, colour, dashed).
+
+    columns, rows: its numbers as a table of text, of long curves at most `MARKS` points.
+    """
 
     svg: str
     alt: str
     title: str
     legend: tuple[tuple[str, str, bool], ...] = ()
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+MARKS = 60
+"""Points of a curve that can be pointed at, and rows of its table."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a pointer between low and high, in the chart's own numbers along x (or y), is told."""
+
+    low: float
+    high: float
+    text: str
+    along: str = "x"
 
 
 def style_of(index: int) -> tuple[str, bool]:
@@ -67,7 +90,7 @@ def style_of(index: int) -> tuple[str, bool]:
     return COLOURS[index % len(COLOURS)], index >= len(COLOURS)
 
 
-def draw(name: str, size: tuple[float, float], paint: Callable[[Any], None]) -> str:
+def draw(name: str, size: tuple[float, float], paint: Callable[[Any], None], marks: Sequence[Mark] = ()) -> str:
     """An SVG of `size` inches, painted by `paint(axes)`. name: made of letters and hyphens, unique on the page."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -78,7 +101,61 @@ def draw(name: str, size: tuple[float, float], paint: Callable[[Any], None]) -> 
         paint(axes)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return inline(buffer.getvalue(), name)
+        over = "".join(_mark(axes, mark) for mark in marks)
+    return inline(buffer.getvalue(), name).removesuffix("</svg>") + over + "</svg>"
+
+
+def _mark(axes: Any, mark: Mark) -> str:
+    """A transparent rectangle over the whole height (or width) of the axes, in the SVG's points, 72 an inch."""
+    scale = 72 / axes.figure.dpi
+    frame, height = axes.get_window_extent(), axes.figure.bbox.height
+    corner = (axes.get_xlim()[0], axes.get_ylim()[0])
+    points = [(end, corner[1]) if mark.along == "x" else (corner[0], end) for end in (mark.low, mark.high)]
+    ends = axes.transData.transform(points)[:, 0 if mark.along == "x" else 1]
+    if mark.along == "x":
+        left, right = (min(max(end, frame.x0), frame.x1) for end in sorted(ends))
+        low, high = frame.y0, frame.y1
+    else:
+        left, right = frame.x0, frame.x1
+        low, high = (min(max(end, frame.y0), frame.y1) for end in sorted(ends))
+    box = {"x": left, "y": height - high, "width": right - left, "height": high - low}
+    sides = " ".join(f'{side}="{scale * value:.1f}"' for side, value in box.items())
+    return f'<rect class="mark" {sides}><title>{escape(mark.text)}</title></rect>'
+
+
+def marks_of(
+    places: Sequence[tuple[float, float]], columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> list[Mark]:
+    """A mark over each of `places` (low, high), which tells the row of the table, named by the columns."""
+    return [
+        Mark(low, high, "\n".join(f"{name}: {cell}" for name, cell in zip(columns, row, strict=True)))
+        for (low, high), row in zip(places, rows, strict=True)
+    ]
+
+
+def between(x: Sequence[float]) -> list[tuple[float, float]]:
+    """The stretch around each of some rising numbers, up to halfway to its neighbours."""
+    middles = [(a + b) / 2 for a, b in pairwise(x)]
+    first, last = (2 * x[0] - middles[0], 2 * x[-1] - middles[-1]) if middles else (x[0] - 0.5, x[-1] + 0.5)
+    return list(zip([first, *middles], [*middles, last], strict=True))
+
+
+def number(value: float) -> str:
+    """Four digits that matter, without an exponent where that is short."""
+    return f"{value:,.0f}" if abs(value) >= 1000 and value == round(value) else f"{value:.4g}"
+
+
+def curve_rows(series: Sequence[Series]) -> tuple[list[float], list[tuple[str, ...]]]:
+    """Places along x, at most `MARKS`, and a row of each: x, then every series' nearest point, – outside its range."""
+    every = np.unique(np.concatenate([line.x for line in series]))
+    places = every[np.unique(np.linspace(0, len(every) - 1, min(MARKS, len(every))).round().astype(int))]
+    columns = []
+    for line in series:
+        nearest = np.abs(line.x[None] - places[:, None]).argmin(axis=1)
+        inside = (places >= line.x.min()) & (places <= line.x.max())
+        columns.append([number(float(line.y[at])) if known else "–" for at, known in zip(nearest, inside, strict=True)])
+    rows = [(number(float(place)), *cells) for place, *cells in zip(places, *columns, strict=True)]
+    return places.tolist(), rows
 
 
 def inline(svg: str, name: str) -> str:
@@ -111,7 +188,10 @@ def line_chart(
             axes.set_yscale("log")
 
     legend = tuple((line.name, *style) for line, style in zip(series, styles, strict=True))
-    return Chart(draw(name, (4.6, 2.7), paint), alt, title, legend if len(legend) > 1 else ())
+    places, rows = curve_rows(series)
+    columns = (x_label, *(line.name for line in series))
+    svg = draw(name, (4.6, 2.7), paint, marks_of(between(places), columns, rows))
+    return Chart(svg, alt, title, legend if len(legend) > 1 else (), columns, tuple(rows))
 
 
 def step_chart(
@@ -134,7 +214,14 @@ def step_chart(
         axes.set_ylim(bottom=0)
 
     legend = tuple((label, *style_of(index)) for index, (label, _) in enumerate(heights))
-    return Chart(draw(name, (4.6, 2.7), paint), alt, title, legend if len(legend) > 1 else ())
+    bins = list(pairwise(edges.tolist()))
+    columns = (x_label, *(f"{label}, {y_label}" for label, _ in heights))
+    rows = [
+        (f"{number(low)} to {number(high)}", *(number(float(values[b])) for _, values in heights))
+        for b, (low, high) in enumerate(bins)
+    ]
+    svg = draw(name, (4.6, 2.7), paint, marks_of(bins, columns, rows))
+    return Chart(svg, alt, title, legend if len(legend) > 1 else (), columns, tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -168,7 +255,21 @@ def interval_chart(
         axes.set(xlabel=x_label)
 
     legend = tuple((f"{place + 1}: {each.name}", style_of(place)[0], False) for place, each in enumerate(intervals))
-    return Chart(draw(name, (4.6, 0.9 + 0.32 * len(intervals)), paint), alt, title, legend)
+    columns = ("", "mean", "low", "high", "values")
+    rows = tuple(
+        (
+            each.name,
+            *("–" if value is None else number(value) for value in (each.mean, each.low, each.high)),
+            ", ".join(map(number, each.values)),
+        )
+        for each in intervals
+    )
+    marks = [
+        Mark(place - 0.5, place + 0.5, f"{row[0]}\nmean: {row[1]}, {row[2]} to {row[3]}\nvalues: {row[4]}", "y")
+        for place, row in enumerate(rows)
+    ]
+    svg = draw(name, (4.6, 0.9 + 0.32 * len(intervals)), paint, marks)
+    return Chart(svg, alt, title, legend, columns, rows)
 
 
 def bar_chart(
@@ -184,4 +285,7 @@ def bar_chart(
         axes.set(xlabel=x_label, ylabel=y_label)
         axes.margins(y=0.12)
 
-    return Chart(draw(name, (4.6, 2.7), paint), alt, title)
+    columns = (x_label, y_label)
+    rows = tuple((label, f"{100 * share:.2f}") for label, share in zip(labels, shares, strict=True))
+    marks = marks_of([(place - 0.5, place + 0.5) for place in range(len(shares))], columns, rows)
+    return Chart(draw(name, (4.6, 2.7), paint, marks), alt, title, (), columns, rows)

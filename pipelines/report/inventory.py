@@ -10,7 +10,8 @@ from viewkit.shards.commands import command_for
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.identity import Identity
 
-OWN = "report"
+OWN, BROWSE = "report", "browse"
+"""The pages: each shows what there is, and is no part of it."""
 
 PREPARED = ("estimator", "foreground", "genview", "histograms", "pairs", "foreground_views", "quality", "audit")
 """What may be prepared beside the images, in the order of a full run: the page says which of it is not there yet."""
@@ -93,7 +94,7 @@ def take_inventory(dataset: Dataset) -> Inventory:
     """Read receipts and identities only. Raises DataError where they are damaged, or the dataset does not exist."""
     dataset.column("images")  # says how to make one
     columns = {name: column_part(dataset, name) for name in dataset.columns()}
-    artifacts = {name: artifact_part(dataset, name) for name in dataset.artifacts() if name != OWN}
+    artifacts = {name: artifact_part(dataset, name) for name in dataset.artifacts() if name not in (OWN, BROWSE)}
     stages = {name: str(command_for(name)).split()[1] for name in PREPARED if name not in {*columns, *artifacts}}
     missing = [(name, command_of(stage, name)) for name, stage in stages.items()]
     runs = [name for name in artifacts if is_run(name)]

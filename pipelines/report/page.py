@@ -16,11 +16,13 @@ from viewkit.pipelines.report.accuracy import (
 )
 from viewkit.pipelines.report.charts import Chart
 from viewkit.pipelines.report.comparisons import ShownComparison
-from viewkit.pipelines.report.findings import Findings
+from viewkit.pipelines.report.experiments import ShownExperiment
+from viewkit.pipelines.report.findings import Findings, FoundTable
 from viewkit.pipelines.report.generated import GeneratedExample
 from viewkit.pipelines.report.inventory import Inventory, command_of
 from viewkit.pipelines.report.pairs import Gallery
 from viewkit.pipelines.report.pictures import Picture
+from viewkit.pipelines.report.verdicts import Verdict
 
 TEMPLATE, STYLE = "report.html", "report.css"
 
@@ -30,11 +32,14 @@ class Content:
     """Everything on the page. Sequences are empty where the dataset has nothing to show.
 
     num_rows_read: rows whose scores the galleries were chosen from. num_exits: of the estimator
-    that scored them.
+    that scored them. browse: address of the page in which pairs are browsed, None where it is not there.
     """
 
     inventory: Inventory
     comparisons: Sequence[ShownComparison]
+    verdicts: Sequence[Verdict]
+    experiments: Sequence[ShownExperiment]
+    browse: str | None
     tables: Sequence[AccuracyTable]
     images: Sequence[Picture]
     galleries: Sequence[Gallery]
@@ -51,6 +56,7 @@ class Content:
     histogram_charts: Sequence[Chart]
     hard_views: Findings | None
     curves: Sequence[Chart]
+    runs: FoundTable | None
     version: str
 
 

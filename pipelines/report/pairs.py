@@ -81,8 +81,9 @@ def make_galleries(
     consistent = allowed & (sample.consistency >= np.minimum(CONSISTENT, best))
     among = f"Among pairs with a Semantic Consistency of {CONSISTENT:g}, or the most their image has in that round."
     plans = (
-        ("Low Semantic Consistency", "Two views that may not show the same thing: likely false positives, left out "
-         "first.", sample.consistency, allowed, False),
+        ("Low Semantic Consistency", "The pairs that the estimator least takes for two views of one image; the filter "
+         "leaves them out first. They are candidates for false positives, not known ones: after a short training, or "
+         "on few images, pairs that plainly show the same thing are among them.", sample.consistency, allowed, False),
         ("High Semantic Consistency", "Two views that the estimator most surely takes for one image.",
          sample.consistency, allowed, True),
         ("Low Alignment Level", f"Pairs that even a shallow exit recognises: too alike to teach much. {among}",

@@ -85,6 +85,40 @@ def hard_view_table(artifact: Artifact) -> FoundTable | None:
     )
 
 
+def runs_table(artifacts: Sequence[Artifact]) -> FoundTable | None:
+    """Runs side by side, from their logs: how far each came, and how fast. None below two runs."""
+    rows = []
+    for artifact in artifacts:
+        log = read_metrics(artifact.path(METRICS)) if METRICS in artifact.files else []
+        if not log or artifact.identity.stage != "pretrain":
+            continue
+        losses, rates = logged(log, "loss"), logged(log, "images_per_s")
+        best = max(zip(logged(log, "knn_top1"), logged(log, "step", "knn_top1"), strict=True), default=None)
+        rows.append(
+            (
+                artifact.name.removeprefix("runs/"),
+                method_of(artifact.identity.config),
+                f"{log[-1]['step']:,}",
+                f"{losses[0]:.3f}" if losses else "–",
+                f"{losses[-1]:.3f}" if losses else "–",
+                "–" if best is None else f"{100 * best[0]:.1f} at step {best[1]:,.0f}",
+                f"{np.median(rates):,.0f}" if rates else "–",
+            )
+        )
+    if len(rows) < 2:
+        return None
+    note = (
+        "First and last loss as they were logged; images a second is the median of the log, on the machine it ran on."
+    )
+    columns = ("run", "pairs", "steps", "first loss", "last loss", "best kNN on the way, %", "images/s")
+    return FoundTable("Runs side by side", note, columns, tuple(rows))
+
+
+def logged(log: Sequence[Mapping[str, Any]], name: str, where: str | None = None) -> list[float]:
+    """A number of all lines that have it, or of those that have the number `where`."""
+    return [float(line[name]) for line in log if line.get(where or name) is not None]
+
+
 def draw_curves(artifacts: Sequence[Artifact]) -> list[Chart]:
     """One chart per metric, one line per artifact that has a metrics.jsonl; losses are grouped by framework."""
     logs: dict[str, list[dict[str, Any]]] = {}

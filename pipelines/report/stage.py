@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from typing import Any, ClassVar
 
@@ -11,25 +12,31 @@ from PIL import Image
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.pairs.column import has_scores, read_pairs
+from viewkit.pipelines.published import read_records
 from viewkit.pipelines.report.accuracy import accuracy_tables
 from viewkit.pipelines.report.comparisons import compared_runs, comparison_names, show_comparison
 from viewkit.pipelines.report.config import ReportConfig
+from viewkit.pipelines.report.experiments import show_experiments
 from viewkit.pipelines.report.findings import AUDIT_PICTURES, Findings, read_findings
 from viewkit.pipelines.report.generated import count_levels, draw_levels, fidelity_table, show_generated
 from viewkit.pipelines.report.indicators import draw_histograms, draw_scores, filter_words
-from viewkit.pipelines.report.inventory import OWN, Inventory, take_inventory
+from viewkit.pipelines.report.inventory import BROWSE, OWN, Inventory, take_inventory
 from viewkit.pipelines.report.page import Content, render_page
 from viewkit.pipelines.report.pairs import make_galleries
 from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
-from viewkit.pipelines.report.runs import draw_curves, hard_view_table
+from viewkit.pipelines.report.runs import draw_curves, hard_view_table, runs_table
+from viewkit.pipelines.report.verdicts import find_verdicts
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.shards.artifact import Artifact
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.document import digest
 from viewkit.shards.files import read_file, write_atomic
 
 PAGE = "index.html"
+PAIRS_PAGE = "../browse/index.html"
+"""From the page to the one in which pairs are browsed."""
 STRIP = 12
 """Images shown at the top."""
 MASKS_PX = 900
@@ -54,7 +61,9 @@ class ReportStage(FitStage[ReportConfig]):
 
     def inputs(self, config: ReportConfig, dataset: Dataset) -> Mapping[str, str]:
         """Everything that is complete, and what is unfinished: the page says so."""
-        return {part.name: part.digest or "unfinished" for part in take_inventory(dataset).parts}
+        parts = {part.name: part.digest or "unfinished" for part in take_inventory(dataset).parts}
+        parts |= {f"experiment {each.name}": digest(asdict(each)) for each in read_records(dataset)}
+        return parts | ({"page of pairs": "there"} if can_browse(dataset) else {})
 
     def fit(self, config: ReportConfig, run: Run) -> Mapping[str, Any]:
         dataset, members = run.dataset, compared_runs(run.dataset)
@@ -82,16 +91,21 @@ class ReportStage(FitStage[ReportConfig]):
         masks, sign = read_masks(dataset.artifact("foreground")) if inventory.has("foreground") else (None, "")
         run.progress.advance(1)
         tables = accuracy_tables(dataset, members)
+        comparisons = [show_comparison(dataset, name) for name in comparison_names(dataset)]
+        filter_lines = filter_words(dataset, sample) if sample and histograms else []
         content = Content(
             inventory=inventory,
-            comparisons=[show_comparison(dataset, name) for name in comparison_names(dataset)],
+            comparisons=comparisons,
+            verdicts=find_verdicts(inventory, comparisons, tables, filter_lines),
+            experiments=show_experiments(dataset),
+            browse=PAIRS_PAGE if can_browse(dataset) else None,
             tables=tables,
             images=show_images(images, config.view_px) if images else [],
             galleries=galleries,
             num_rows_read=len(sample.keys) if sample else 0,
             num_exits=sample.num_exits if sample else 0,
             score_charts=draw_scores(sample) if sample else [],
-            filter_lines=filter_words(dataset, sample) if sample and histograms else [],
+            filter_lines=filter_lines,
             generated=generated,
             fidelity=fidelity_table(
                 {
@@ -109,6 +123,7 @@ class ReportStage(FitStage[ReportConfig]):
             histogram_charts=draw_histograms(histograms) if histograms else [],
             hard_views=find_hard_views([dataset.artifact(part.name) for part in inventory.runs]),
             curves=draw_curves([dataset.artifact(name) for name in trained(inventory)]),
+            runs=runs_table([dataset.artifact(part.name) for part in inventory.runs]),
             version=metadata.version("viewkit"),
         )
         run.progress.advance(1)
@@ -121,6 +136,11 @@ class ReportStage(FitStage[ReportConfig]):
             "missing": [name for name, _ in inventory.missing],
             "top1": {row.name: dict(row.top1) for table in tables for row in table.rows},
         }
+
+
+def can_browse(dataset: Dataset) -> bool:
+    """Whether the page is there in which pairs are browsed."""
+    return dataset.is_artifact(BROWSE) and dataset.artifact(BROWSE).is_complete
 
 
 def find_hard_views(runs: Sequence[Artifact]) -> Findings | None:

@@ -9,6 +9,8 @@ from tiny_chain import photographs
 from viewkit.cli.chain import chain_of, chosen
 from viewkit.cli.main import run
 from viewkit.pipelines.experiments.experiment import experiment_names, load_experiment
+from viewkit.pipelines.published import read_records
+from viewkit.pipelines.report.experiments import show_experiments
 from viewkit.shards.dataset import Dataset
 
 TINY = """
@@ -79,6 +81,10 @@ def test_an_experiment_ends_with_the_table_and_is_there_at_once_when_repeated(ti
     assert run(command) == 0
     again = capsys.readouterr()
     assert again.err.count("already there") == 6 and again.out == first.out
+    assert read_records(Dataset(tmp_path / "data")) == [load_experiment(tiny).record()]
+    (shown,) = show_experiments(Dataset(tmp_path / "data"))
+    (row,) = shown.table.rows
+    assert row[:3] == ("one", "knn20", "50.0") and f"{row[3]}  {row[4]}" in first.out
     assert run(["pretrain", str(tmp_path / "data"), "--name", "one", "--preset", f"{tiny}/one", "--device", "cpu"]) == 0
 
 

@@ -11,7 +11,6 @@ from safetensors.torch import save_file
 from vs2fi_world import SIDE_PX, make_estimator, make_genview, make_images, write_column
 
 from viewkit.pipelines.audit.classifier import ClassifierFiles
-from viewkit.pipelines.audit.colour import hellinger, lab_histograms
 from viewkit.pipelines.audit.config import AuditConfig
 from viewkit.pipelines.audit.galleries import pick_pairs
 from viewkit.pipelines.audit.stage import PICTURES, AuditStage
@@ -27,6 +26,7 @@ from viewkit.pipelines.score.config import RescoreConfig, ScoreConfig
 from viewkit.pipelines.score.rescore import RescoreStage
 from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.pipelines.views.boxes import overlap
+from viewkit.pipelines.views.colours import hellinger, lab_histograms
 from viewkit.pipelines.views.recipe import BOX, column, neutral_recipes
 from viewkit.pipelines.views.render.render import render
 from viewkit.pipelines.vs2fi.artifact import Histograms

@@ -1,12 +1,12 @@
 import pytest
 
 from viewkit.pipelines.experiments.experiment import (
-    Published,
     experiment_names,
     load_experiment,
     pretrain_options,
     with_changes,
 )
+from viewkit.pipelines.published import Published
 from viewkit.shards.errors import ConfigError
 
 SMALL = """

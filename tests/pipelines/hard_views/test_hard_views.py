@@ -282,6 +282,7 @@ def test_the_log_holds_every_logged_step_and_only_those(tmp_path):
     log = read_view_log(tmp_path)
     assert log["step"].tolist() == [0] * 6 + [2] * 6
     assert np.array_equal(log["losses"], np.concatenate([losses[0], losses[2]]))
+    assert log["keys"].tolist() == list(candidates(epoch=0).scene.keys) * 2 and len(set(log["keys"])) == 6
     assert np.array_equal(log["views"], pair_index(4)[log["losses"].argmax(axis=1)])
     assert np.array_equal(log["sizes_px"][:6, 0, 0], np.arange(40, 46)) and log["recipes"].shape == (12, 4, 21)
     assert np.allclose(log["iou"][:6], overlaps(candidates(epoch=0).scene), atol=1e-6)

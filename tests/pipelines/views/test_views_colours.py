@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewkit.pipelines.audit.colour import BINS, hellinger, lab_histograms
+from viewkit.pipelines.views.colours import BINS, hellinger, lab_histograms
 
 
 def slow_hellinger(h1, h2):

@@ -1,20 +1,52 @@
-"""What an experiment measured beside what the paper prints."""
+"""What an experiment measured beside what the paper prints, and what a dataset keeps of the experiment that made it.
+
+Below the stages, so that the page can show it: experiments stand above them.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from viewkit.pipelines.experiments.experiment import Experiment, Published
+from viewkit.shards import schema
 from viewkit.shards.codecs import decode_json
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.files import read_file
+from viewkit.shards.document import read_document, write_document
+from viewkit.shards.errors import DataError
+from viewkit.shards.files import make_folder, read_file
 
 ERRORS = 2.0
 """Standard errors that a doubt is."""
-RESULT = "eval.json"
+RESULT, FOLDER = "eval.json", "experiments"
 CORRUPTED = ("mce_unnormalised", "mce_alexnet")
 """Means over corruptions, which eval.json has apart from the probes' accuracies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A number of the paper. run: the run it is compared with. metric: what `evaluate` writes, e.g. ``linear``.
+
+    value: in percent. of: which of the metric's numbers, e.g. ``top5`` or ``mce_unnormalised``. folder: of the
+    evaluation.
+    """
+
+    run: str
+    metric: str
+    value: float
+    of: str = "top1"
+    folder: str = "eval"
+
+
+@dataclass(frozen=True)
+class Record:
+    """An experiment as its dataset keeps it. table: its place in the paper. data: what the source should hold."""
+
+    name: str
+    title: str
+    paper: str
+    table: str
+    data: str
+    published: tuple[Published, ...]
 
 
 @dataclass(frozen=True)
@@ -43,9 +75,31 @@ class Comparison:
         return None if self.yours is None else ERRORS * self.yours.error
 
 
-def compare_published(experiment: Experiment, dataset: Dataset) -> list[Comparison]:
+def write_record(record: Record, dataset: Dataset) -> None:
+    """Keep the experiment in ``experiments/NAME.json`` of the dataset; a record of another state is replaced."""
+    folder = dataset.path / FOLDER
+    make_folder(folder)
+    write_document(folder / f"{record.name}.json", asdict(record))
+
+
+def read_records(dataset: Dataset) -> list[Record]:
+    """The experiments that the dataset was made for, by name. `DataError` for a damaged record."""
+    found = []
+    for path in sorted((dataset.path / FOLDER).glob("*.json")):
+        remedy = "delete it and run the experiment again; it goes on where it stopped"
+        content = read_document(path, remedy)
+        schema.require(content, dict.fromkeys(("name", "title", "paper", "table", "data"), schema.text), path, remedy)
+        try:
+            published = tuple(Published(**each) for each in content.pop("published"))
+            found.append(Record(**content, published=published))
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{path}: damaged, it is no record of an experiment; {remedy}") from error
+    return found
+
+
+def compare_published(published: Sequence[Published], dataset: Dataset) -> list[Comparison]:
     """A line for every published number, then for the gain of every run over the first run that has the same number."""
-    return compare(experiment.published, {entry: _measured(entry, dataset) for entry in experiment.published})
+    return compare(published, {entry: _measured(entry, dataset) for entry in published})
 
 
 def compare(published: Sequence[Published], measured: Mapping[Published, Measured | None]) -> list[Comparison]:

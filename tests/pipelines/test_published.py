@@ -2,8 +2,7 @@ import math
 
 import pytest
 
-from viewkit.pipelines.experiments.experiment import Published
-from viewkit.pipelines.experiments.results import compare, measured_in, of_share, table_lines
+from viewkit.pipelines.published import Published, compare, measured_in, of_share, table_lines
 
 NUMBERS = [
     Published(run=run, metric="linear", value=value) for run, value in [("base", 70), ("method", 73), ("late", 74)]
