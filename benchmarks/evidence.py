@@ -71,9 +71,14 @@ def gpu_studies() -> tuple[Study, ...]:
     """Mosaics and Imagenette at 64 and 96 px with a ResNet-18 and a ViT-S, 200 epochs of Imagenette's 9,469 images."""
     found = []
     for side_px in (64, 96):
-        for arch, framework in (("resnet18", "moco_v2"), ("vit_small_patch8", "moco_v3")):
-            network = (f"pretrain.arch={arch}", f"pretrain.side_px={side_px}", f"pretrain.framework={framework}",
-                       "estimator.preset=small-96", "estimator.steps=6000", f"estimator.side_px={side_px}")  # fmt: skip
+        for arch, optimiser, lr, weight_decay in (
+            ("resnet18", "sgd", 0.06, 1e-4),
+            ("vit_small_patch8", "adamw", 5e-4, 0.1),
+        ):
+            network = (f"pretrain.arch={arch}", f"pretrain.side_px={side_px}", "pretrain.framework=moco_v3",
+                       f"pretrain.optimiser={optimiser}", f"pretrain.lr={lr}", f"pretrain.weight_decay={weight_decay}",
+                       "estimator.preset=small-96", "estimator.arch=vit_small_patch8", "estimator.steps=6000",
+                       f"estimator.side_px={side_px}", "estimator.batch_size=256", "estimator.lr=0.0005")  # fmt: skip
             what = f"{side_px} px, {arch}"
             found += [
                 Study(f"gpu-mosaics-{side_px}-{arch}", f"gpu-mosaics-{side_px}-{arch}", IMAGENETTE,
@@ -91,8 +96,6 @@ STUDIES = (*CPU_STUDIES, *gpu_studies())
 FALSE = "no_shared_things"
 AUDITED = {"sc": "semantic_consistency", "al": "alignment_level"}
 """Arm -> the audit's name of its selection, where they differ."""
-STOPPED = (130, 143)
-"""Exit codes of a study that was asked to stop."""
 
 
 def command_of(study: Study, sources: tuple[str, str], out: Path, changes: Sequence[str] = ()) -> list[str]:
@@ -101,15 +104,15 @@ def command_of(study: Study, sources: tuple[str, str], out: Path, changes: Seque
     return ["run", study.runs, source, str(out / study.dataset), "--test", test, *changes]
 
 
-def run(command: Sequence[str], until: float | None) -> int:
-    """Exit code of a study; it is asked to stop at `until`, in seconds of `time.monotonic`."""
+def run(command: Sequence[str], until: float | None) -> int | None:
+    """Exit code of a study; None where its time was over, at `until`, in seconds of `time.monotonic`."""
     program = [sys.executable, "-m", "viewkit.cli", *command]
     with subprocess.Popen(program, env={"OMP_NUM_THREADS": "1", **os.environ}) as process:
         try:
             return process.wait(None if until is None else max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGTERM)
-            return process.wait()
+            return 0 if process.wait() == 0 else None
 
 
 def keep(study: Study, out: Path, folder: Path, changes: Sequence[str] = ()) -> Path:
@@ -297,7 +300,7 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"{study.name}: skipped, its images are not given (--{study.images[0]})")
                 continue
             code = run(command_of(study, (given[0], given[1]), options.out, options.set), until)
-            if code in STOPPED and until is not None:
+            if code is None:
                 print(f"{study.name}: stopped after {options.minutes:g} minutes; the same command goes on")
                 return 0
             if code:

@@ -135,9 +135,10 @@ def _comparison(experiment: Experiment, dataset: Path, test: Path, where: str) -
 
 
 def comparison_options(experiment: Experiment) -> dict[str, Any]:
-    """The experiment's table [compare] as options; none where it has no such table."""
+    """The experiment's table [compare] as options; none where it has no such table. ``lengths`` may be one number."""
     (table,) = experiment.stages.get(COMPARE.name, ({},))
-    return {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in table.items()}
+    listed = {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in table.items()}
+    return {**listed, **({"lengths": str(listed["lengths"])} if isinstance(listed.get("lengths"), int) else {})}
 
 
 def make_job(spec: StageCommand, name: str, places: dict[str, Any], dataset: Path, table: Options, where: str) -> Job:

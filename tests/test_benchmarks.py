@@ -1,5 +1,7 @@
 """Every program in benchmarks/ still starts, and does its work once at its smallest setting."""
 
+import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -8,6 +10,9 @@ from pathlib import Path
 import pytest
 from tiny_chain import photographs
 from vs2fi_world import make_estimator, make_images
+
+from viewkit.cli.chain import chain_of
+from viewkit.pipelines.experiments.experiment import load_experiment, with_changes
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 COMPARISONS = ("generate", "page", "score", "shards", "startup", "train_step", "views")
@@ -31,7 +36,7 @@ def images(tmp_path_factory):
 
 def test_every_program_is_started_by_a_test():
     programs = {path.stem for path in FOLDER.glob("*.py")} - {"harness"}
-    assert programs == {*COMPARISONS, "foreground", "vs2fi"}
+    assert programs == {*COMPARISONS, "evidence", "foreground", "vs2fi"}
 
 
 @pytest.mark.slow
@@ -58,3 +63,34 @@ def test_the_foreground_program_says_that_it_needs_masks(tmp_path):
     make_estimator(dataset)
     done = start("foreground", dataset.path, "--encoder", "estimator")
     assert done.returncode != 0 and "row0" in done.stderr and "has no mask.png" in done.stderr, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_a_study_stops_after_its_time_goes_on_and_fills_the_page(tmp_path):
+    small = ("compare.seeds=2", "compare.lengths=2", "pack.mosaics=64", "pretrain.batch_size=16")
+    changes = [word for change in small for word in ("--set", change)]
+    command = ("evidence", "--out", tmp_path / "work", "--docs", tmp_path, "--only", "evidence-rounds", *changes)
+    stopped = start(*command, "--minutes", "0.02")
+    assert stopped.returncode == 0 and "stopped after 0.02 minutes; the same command goes on" in stopped.stdout
+    assert not (tmp_path / "evidence").exists()
+    done = start(*command)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads((tmp_path / "evidence" / "evidence-rounds.json").read_text())
+    assert {each["arm"] for each in found["compare"]["arms"]} >= {"random", "stored_1", "overlap_16"}
+    assert all(change in found["command"] for change in small)
+    page = (tmp_path / "evidence.md").read_text()
+    assert "2 steps, against `random`:" in page and "| `overlap_4` |" in page
+    assert "not decidable at this size" in page  # two seeds decide nothing
+
+
+def test_the_page_of_evidence_is_made_of_the_files_that_are_there():
+    docs = FOLDER.parent / "docs"
+    spec = importlib.util.spec_from_file_location("evidence_program", FOLDER / "evidence.py")
+    assert spec is not None and spec.loader is not None
+    program = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = program
+    spec.loader.exec_module(program)
+    assert (docs / "evidence.md").read_text() == program.page(docs / "evidence")
+    assert {path.stem for path in (docs / "evidence").glob("*.json")} <= {each.name for each in program.STUDIES}
+    for study in program.STUDIES:  # their changes fit their experiments
+        chain_of(with_changes(load_experiment(study.runs), study.changes), "a", Path("b"), Path("c"), "d")

@@ -125,7 +125,7 @@ GROUP = SimpleNamespace(commands={"score": Command, "pretrain": Command})
 
 
 def test_run_refuses_what_the_command_line_refuses_as_an_exception(tmp_path):
-    with pytest.raises(ConfigError, match=r"there is no command 'scores'; there are run, "):
+    with pytest.raises(ConfigError, match=r"there is no command 'scores'; there are init, run, "):
         viewkit.run("scores", tmp_path)
     with pytest.raises(ConfigError, match=r"viewkit score: unknown option '--round'; did you mean --rounds"):
         viewkit.run("score", tmp_path, round=3)

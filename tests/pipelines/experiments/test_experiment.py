@@ -84,7 +84,7 @@ def test_an_unknown_experiment_is_answered_with_the_nearest():
         ("title = 'x'\n[[pretrain]]\n[[pretrain]]", r"\[pretrain\] is a list"),
         ("title = 'x'\n[runs.a]\n[[published]]\nrun = 'a'\nmetric = 1\nvalue = 1", "all but the value are texts"),
         ("title = 'x'\n[runs]\na = 3", r"runs.a is 3; needed a table"),
-        ("title = 'x'\nnotes = [3]", "notes and needs hold sentences"),
+        ("title = 'x'\nnotes = [3]", "notes, needs, says and next hold sentences"),
         ("title = 'x'\n[runs.a]\n[[published]]\nrun = 'b'\nmetric = 'linear'\nvalue = 1", "names the run 'b'"),
         ("title = 'x'\n[runs.a]\n[[published]]\nrun = 'a'\nmetric = 'linear'", "needed run, metric and value"),
         ("title = 'x'\n[runs.a]\n[[published]]\nrun = 'a'\nmetric = 'linear'\nvalue = true", "needed a number"),
