@@ -97,6 +97,10 @@ def software_changes(path: Path, notes: Mapping[str, str], remedy: str) -> list[
     ]
 
 
+OTHER_FILES = "its source has other files now (some are new, gone or of another size)"
+OTHER_MOSAICS = "its source has other files now, or --part-px or --mosaics is another"
+
+
 def refuse_other(
     path: Path, found: Identity, wanted: Identity, *, elsewhere: str = "another dataset", also: Sequence[str] = ()
 ) -> None:
@@ -104,7 +108,12 @@ def refuse_other(
 
     elsewhere: where the result could go instead. also: what was made from the folder, and would have to go, too.
     """
-    differences = [_in_words(name, there, now) for name, there, now in _differences(found.content(), wanted.content())]
+    found_ones = _differences(found.content(), wanted.content())
+    names = {name for name, _, _ in found_ones}
+    told = names - {("inputs", "listing")} if ("inputs", "mosaic") in names else names  # the listing follows from it
+    differences = [_in_words(name, there, now) for name, there, now in found_ones if name in told]
+    if "mosaic" in wanted.inputs and "mosaic" not in {name[-1] for name in names}:
+        differences = [text.replace(OTHER_FILES, OTHER_MOSAICS) for text in differences]
     if differences:
         raise RefusedError(
             f"{wanted.stage}: {path.parent} was written with other settings: {'; '.join(differences)}; use the same "
@@ -130,16 +139,23 @@ def _differences(there: Any, now: Any, *above: str) -> list[tuple[tuple[str, ...
 def _in_words(name: tuple[str, ...], there: Any, now: Any) -> str:
     """A difference for people; digests tell them nothing."""
     if name == ("inputs", "listing"):
-        return "its source has other files now (some are new, gone or of another size)"
+        return OTHER_FILES
     if name[0] == "inputs" and "absent" in (there, now):
         return (
             f"'{name[1]}' {'was not used there and is now' if there == 'absent' else 'was used there and is not now'}"
         )
+    if name[0] == "inputs" and not (is_digest(there) and is_digest(now)):
+        return f"'{name[1]}' is {_shown(there)} there and {_shown(now)} now"
     if name[0] == "inputs":
         return f"it was made from another '{name[1]}' than there is now"
     if name[0] == "plan":
         return f"it has {there} {name[1]} and would have {now} now"
     return f"{'.'.join(name)} is {_shown(there)} there and {_shown(now)} now"
+
+
+def is_digest(value: Any) -> bool:
+    """Whether a value is hexadecimal digits alone, as digests are."""
+    return isinstance(value, str) and set(value) <= set("0123456789abcdef")
 
 
 def _shown(value: Any) -> str:

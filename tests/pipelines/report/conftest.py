@@ -104,6 +104,7 @@ def make_audit(dataset):
 def make_fidelity(dataset):
     level = {"share": 0.25, "cosine": 0.811, "error": 0.01}
     numbers = {"generator": "retrieval", "images": 20, "cosine": 0.743, "error": 0.004, "chance": 0.31}
+    numbers |= {"encoder": {"encoder": "colour"}, "independent": True}
     write_artifact(
         dataset, "fidelity", "fidelity", {}, {"fidelity.json": encode_json({**numbers, "levels": {"100": level}})}
     )
