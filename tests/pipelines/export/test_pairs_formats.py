@@ -332,7 +332,9 @@ def test_parquet_without_pyarrow_is_one_line_that_says_how_it_is_had(dataset, tm
     for name in [name for name in sys.modules if name.startswith("pyarrow")]:
         monkeypatch.delitem(sys.modules, name)
     for to, format in [("pairs.parquet", None), ("hf", "huggingface")]:
-        with pytest.raises(ConfigError, match=r"pip install 'viewkit\[parquet\]', or choose \.csv or \.jsonl"):
+        with pytest.raises(
+            ConfigError, match=r"pip install '\.\[parquet\]', where viewkit's source is, or choose \.csv or \.jsonl"
+        ):
             export_pairs(dataset, tmp_path / to, format)
     assert list(tmp_path.iterdir()) == []
 

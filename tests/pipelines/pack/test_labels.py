@@ -145,3 +145,10 @@ def test_labels_are_an_input_of_evaluate(unlabelled, tmp_path, capsys):
     verified = ran(capsys, "verify", unlabelled.path, "--json")[1]
     subjects = [json.loads(line)["subject"] for line in verified.splitlines()]
     assert "labels/labels.json" in subjects and "labels: made from what is here" in subjects
+
+
+def test_classes_that_are_one_number_in_two_spellings_are_refused():
+    with pytest.raises(DataError, match=r"^label: classes '01' and '1' are both number 1; write the number") as found:
+        numbers_of(["1", "2", "01"])
+    assert "\n" not in str(found.value)
+    assert numbers_of(["01", "02"]) == {"01": 1, "02": 2}

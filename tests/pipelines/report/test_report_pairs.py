@@ -3,7 +3,7 @@ import pytest
 
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.pairs.column import read_pairs
-from viewkit.pipelines.report.pairs import make_galleries, pick_pairs
+from viewkit.pipelines.report.pairs import make_galleries, pick_pairs, show_pair
 from viewkit.shards.errors import DataError
 
 ALL = np.ones((3, 1, 2), dtype=bool)
@@ -57,3 +57,27 @@ def test_rows_of_other_shapes_are_said_to_be_damaged(images_only, build, monkeyp
     build.make_pairs(images_only)
     with pytest.raises(DataError, match="delete the column and rerun 'viewkit score'"):
         read_pairs(images_only.column("pairs"), 100)
+
+
+def test_galleries_of_alignment_level_follow_the_k_sc_that_they_are_given(everything):
+    sample, images = read_pairs(everything.column("pairs"), 100), everything.column("images")
+    low, high = make_galleries(sample, images, everything.column("genview"), count=30, side_px=32, k_sc=0.25)[2:]
+    assert "0.250, the trainer's k_SC by default" in low.about and "0.250" in high.about
+    above = {pair.key for pair in high.examples if pair.consistency >= 0.25}
+    assert above == {f"row{k:02d}" for k in range(10, 24)}  # 10 / 40 and more; others show their best pair
+    (only,) = {pair.consistency for pair in low.examples if pair.key == "row05"}
+    assert only == pytest.approx(5.2 / 40)
+
+
+def test_views_are_resized_as_the_policy_says(everything):
+    images = everything.column("images")
+    sample = read_pairs(everything.column("pairs"), 100)
+    ours, bicubic = (
+        show_pair(sample, (0, 0, 0), {0: images, 1: everything.column("genview")}, {}, side_px=32, interpolation=each)
+        for each in ("bilinear", "bicubic")
+    )
+    assert (
+        ours.views[0]
+        == show_pair(sample, (0, 0, 0), {0: images, 1: everything.column("genview")}, {}, side_px=32).views[0]
+    )
+    assert ours.views[0] != bicubic.views[0]
