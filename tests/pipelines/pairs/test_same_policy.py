@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from viewkit.pipelines.pairs.same_policy import differing, follows, sampled_by
+from viewkit.pipelines.pairs.same_policy import differing, follows, interpolation_of, sampled_by
 from viewkit.pipelines.views.policies import POLICIES
 from viewkit.pipelines.views.policy import IouCeiling, JointSpec
 from viewkit.shards.document import digest

@@ -1,9 +1,13 @@
 import numpy as np
 import pytest
+import torch
 
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.pairs.column import read_pairs
-from viewkit.pipelines.report.pairs import make_galleries, pick_pairs, show_pair
+from viewkit.pipelines.report.pairs import make_galleries, pick_pairs, render_views
+from viewkit.pipelines.views.recipe import neutral_recipes
+from viewkit.pipelines.views.render.render import render
+from viewkit.shards.codecs import decode_image
 from viewkit.shards.errors import DataError
 
 ALL = np.ones((3, 1, 2), dtype=bool)
@@ -71,13 +75,12 @@ def test_galleries_of_alignment_level_follow_the_k_sc_that_they_are_given(everyt
 
 def test_views_are_resized_as_the_policy_says(everything):
     images = everything.column("images")
-    sample = read_pairs(everything.column("pairs"), 100)
-    ours, bicubic = (
-        show_pair(sample, (0, 0, 0), {0: images, 1: everything.column("genview")}, {}, side_px=32, interpolation=each)
-        for each in ("bilinear", "bicubic")
-    )
-    assert (
-        ours.views[0]
-        == show_pair(sample, (0, 0, 0), {0: images, 1: everything.column("genview")}, {}, side_px=32).views[0]
-    )
-    assert ours.views[0] != bicubic.views[0]
+    image = torch.from_numpy(decode_image(images.fields(0)))
+    recipes = neutral_recipes(1, 20)
+    for interpolation in ("bilinear", "bicubic"):
+        (shown,) = render_views([image.numpy()], recipes, 20, interpolation)
+        wanted = render(
+            [image], recipes, np.zeros(1, int), side_px=20, mean=(0, 0, 0), std=(1, 1, 1), interpolation=interpolation
+        )
+        np.testing.assert_array_equal(shown, (wanted[0].clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy())
+    assert (shown != render_views([image.numpy()], recipes, 20)[0]).any()
