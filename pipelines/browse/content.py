@@ -11,6 +11,7 @@ from viewkit.pipelines.browse.measures import crop_overlaps, noise_levels, pair_
 from viewkit.pipelines.browse.pictures import Pictures
 from viewkit.pipelines.browse.shown import Shown
 from viewkit.pipelines.browse.thresholds import reading_of
+from viewkit.pipelines.encoders.labels import labels_of
 from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, SIMILARITIES, num_exits_of
 from viewkit.pipelines.pairs.rules import SHARE_OF_BLOCKS
 from viewkit.pipelines.views.recipe import BOX
@@ -26,7 +27,7 @@ def content_of(dataset: Dataset, shown: Shown, groups: Groups, pictures: Picture
     keys = list(dict.fromkeys(groups.keys))
     row_of = {key: row for row, key in enumerate(keys)}
     rows = np.array([row_of[key] for key in groups.keys])
-    classes, names = read_classes(keys, dataset.column("images"))
+    classes, names = read_classes(keys, dataset.column("images"), labels_of(dataset))
     axes, absent = axes_of(dataset, shown, groups, pictures, keys, rows)
     boxes = np.rint(groups.recipes[..., BOX] * SIXTEEN)
     content: dict[str, Any] = {

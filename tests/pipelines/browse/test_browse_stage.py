@@ -14,6 +14,7 @@ from viewkit.pipelines.browse.candidates import Groups, joined, read_groups
 from viewkit.pipelines.browse.config import BrowseConfig
 from viewkit.pipelines.browse.data import KINDS, as_script
 from viewkit.pipelines.browse.measures import crop_overlaps
+from viewkit.pipelines.browse.shown import stored_pairs
 from viewkit.pipelines.browse.stage import BrowseStage
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.engine.seeds import smallest
@@ -23,6 +24,7 @@ from viewkit.pipelines.views.render.render import render
 from viewkit.shards.codecs import decode_image, decode_npy
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, MissingError
+from viewkit.shards.row import Row
 
 SMALL = BrowseConfig(points=120, pairs=24)
 PAIRS = 6
@@ -253,3 +255,13 @@ def test_options_out_of_range_are_refused_by_name(option):
     (name,) = option
     with pytest.raises(ConfigError, match=f"{name} is"):
         BrowseConfig(**option)
+
+
+def test_qualities_of_the_same_views_are_shown_of_rescored_pairs(scored, build):
+    pairs = scored.column("pairs")
+    rows = [Row(row.key, row.fields) for row in pairs.rows(0)]
+    inputs = {**pairs.identity.inputs, "similarities": pairs.digest}
+    build.write_column(scored, "pairs_rescored", rows, "rescore", pairs.identity.config, inputs)
+    shown = stored_pairs(scored, "pairs_rescored", None)
+    assert shown.quality == "quality"
+    assert stored_pairs(scored, "pairs_drawn", None).quality is None

@@ -40,9 +40,11 @@ from viewkit.pipelines.export.table import PairTable, shortest
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.views.boxes import overlap
 from viewkit.pipelines.views.recipe import BOX, SOURCE
-from viewkit.shards.codecs import decode_image, image_field
+from viewkit.shards.artifact import IDENTITY, finish_artifact
+from viewkit.shards.codecs import decode_image, encode_json, image_field
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
+from viewkit.shards.identity import Identity, write_identity
 
 PAIRS_IN_ALL = (ROWS - 1) * ROUNDS * PAIRS
 SCORES = ["semantic_consistency", "alignment_level", "similarity_top"]
@@ -332,7 +334,9 @@ def test_parquet_without_pyarrow_is_one_line_that_says_how_it_is_had(dataset, tm
     for name in [name for name in sys.modules if name.startswith("pyarrow")]:
         monkeypatch.delitem(sys.modules, name)
     for to, format in [("pairs.parquet", None), ("hf", "huggingface")]:
-        with pytest.raises(ConfigError, match=r"pip install 'viewkit\[parquet\]', or choose \.csv or \.jsonl"):
+        with pytest.raises(
+            ConfigError, match=r"pip install '\.\[parquet\]', where viewkit's source is, or choose \.csv or \.jsonl"
+        ):
             export_pairs(dataset, tmp_path / to, format)
     assert list(tmp_path.iterdir()) == []
 
@@ -388,3 +392,18 @@ def test_memory_is_bounded_by_a_shard(dataset, monkeypatch):
     for _ in range(7):
         next(images)
     assert opened == [0, 1]
+
+
+def test_labels_attached_later_and_their_names_are_in_the_table(tmp_path):
+    own = written_pairs(tmp_path / "data")
+    labels = encode_json({"classes": {"9": "late"}, "labels": {UNLABELLED: 9, key_of(1): 9}})
+    folder = own.path / "labels"
+    folder.mkdir()
+    (folder / "labels.json").write_bytes(labels)
+    identity = Identity("label", 1, {}, {"images": own.column("images").digest}, {})
+    write_identity(folder / IDENTITY, identity)
+    finish_artifact(folder, identity.digest, {}, ())
+    found = {image.key: (image.label, image.class_name) for image in PairTable(own).images()}
+    assert found[UNLABELLED] == (9, "late") and found[key_of(1)][0] == 1
+    late = [record["label"] for record in PairTable(own).records() if record["key"] == UNLABELLED]
+    assert set(late) == {9}
