@@ -28,6 +28,7 @@ class BrowseStage(FitStage[BrowseConfig]):
     """
 
     name: ClassVar[str] = "browse"
+    version: ClassVar[int] = 2
     shown_as: ClassVar[str] = "browse"
     holds: ClassVar[Mapping[str, str]] = {"index.html": "the page, with its numbers and pictures inside"}
     writes = "browse"
