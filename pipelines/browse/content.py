@@ -12,7 +12,7 @@ from viewkit.pipelines.browse.measures import crop_overlaps, noise_levels, pair_
 from viewkit.pipelines.browse.pictures import Pictures
 from viewkit.pipelines.browse.shown import Shown
 from viewkit.pipelines.browse.thresholds import reading_of
-from viewkit.pipelines.encoders.labels import labels_of
+from viewkit.pipelines.labels import labels_of
 from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, SIMILARITIES, num_exits_of
 from viewkit.pipelines.pairs.rules import SHARE_OF_BLOCKS
 from viewkit.pipelines.views.recipe import BOX
