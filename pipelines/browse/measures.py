@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from viewkit.pipelines.browse.candidates import Groups
-from viewkit.pipelines.encoders.labels import Labels
+from viewkit.pipelines.labels import Labels
 from viewkit.pipelines.views.boxes import overlap
 from viewkit.pipelines.views.recipe import BOX
 from viewkit.shards.codecs import decode_json, decode_npy

@@ -8,8 +8,8 @@ from viewkit.pipelines.browse.content import content_of
 from viewkit.pipelines.browse.page import render_page
 from viewkit.pipelines.browse.pictures import make_pictures
 from viewkit.pipelines.browse.shown import Shown, logged_by, stored_pairs
-from viewkit.pipelines.encoders.labels import LABELS, labels_digest
 from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.labels import LABELS, labels_digest
 from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.views.recipe import GENERATED, ORIGINAL
 from viewkit.shards.dataset import Dataset
@@ -28,6 +28,7 @@ class BrowseStage(FitStage[BrowseConfig]):
     """
 
     name: ClassVar[str] = "browse"
+    version: ClassVar[int] = 2
     shown_as: ClassVar[str] = "browse"
     holds: ClassVar[Mapping[str, str]] = {"index.html": "the page, with its numbers and pictures inside"}
     writes = "browse"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Float64
 
-from viewkit.pipelines.encoders.labels import labels_of
+from viewkit.pipelines.labels import labels_of
 from viewkit.pipelines.pairs.column import RECIPES, SCORES, check_pairs_name, has_scores, score_names
 from viewkit.pipelines.pairs.generated import GENVIEW, check_genview, generated_column
 from viewkit.pipelines.pairs.load import check_quality

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Int64
 
-from viewkit.pipelines.encoders.labels import labels_digest, labels_of
+from viewkit.pipelines.labels import labels_digest, labels_of
 from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.listing import span

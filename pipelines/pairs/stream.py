@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from viewkit.pipelines.encoders.labels import Labels, labels_of
+from viewkit.pipelines.labels import Labels, labels_of
 from viewkit.pipelines.losses.row_weights import quality_weights_within
 from viewkit.pipelines.pairs.column import SCORES, has_scores, num_exits_of, score_names
 from viewkit.pipelines.pairs.load import load_pairs

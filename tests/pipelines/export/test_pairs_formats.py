@@ -33,9 +33,10 @@ from written_pairs import (
 from viewkit.cli.main import run
 from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.encoders.preprocess import Preprocess
-from viewkit.pipelines.export import formats
+from viewkit.pipelines.export import atlas, formats
 from viewkit.pipelines.export.atlas import SPREAD
 from viewkit.pipelines.export.formats import FORMATS, OPENED, export_pairs
+from viewkit.pipelines.export.pictures import pictures_of
 from viewkit.pipelines.export.table import PairTable, shortest
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.views.boxes import overlap
@@ -242,8 +243,6 @@ def test_principal_components_are_those_of_the_mean_features_of_both_views(datas
 
 
 def test_a_picture_shows_both_views_as_they_are_rendered(dataset):
-    from viewkit.pipelines.export.pictures import pictures_of
-
     image = next(PairTable(dataset).images())
     urls = pictures_of(image, 40)
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(urls[0].partition(",")[2]))).convert("RGB"), float)
@@ -407,3 +406,13 @@ def test_labels_attached_later_and_their_names_are_in_the_table(tmp_path):
     assert found[UNLABELLED] == (9, "late") and found[key_of(1)][0] == 1
     late = [record["label"] for record in PairTable(own).records() if record["key"] == UNLABELLED]
     assert set(late) == {9}
+
+
+def test_pictures_of_an_atlas_are_resized_as_the_policy_of_the_pairs_says(dataset, tmp_path, monkeypatch):
+    image = next(PairTable(dataset).images())
+    wanted = {name: pictures_of(image, 24, name)[0] for name in ("bilinear", "bicubic")}
+    assert wanted["bilinear"] != wanted["bicubic"]
+    for name in wanted:
+        monkeypatch.setattr(atlas, "interpolation_of", lambda identity, name=name: name)
+        export_pairs(dataset, tmp_path / f"{name}.jsonl", "embedding-atlas", limit=1, side_px=24)
+        assert next(iter(read_jsonl(tmp_path / f"{name}.jsonl")))["picture"] == wanted[name]

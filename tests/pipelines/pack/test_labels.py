@@ -8,8 +8,8 @@ from PIL import Image
 
 from viewkit.cli.main import run
 from viewkit.pipelines.browse.measures import read_classes
-from viewkit.pipelines.encoders.labels import Labels, labels_of
 from viewkit.pipelines.evaluate.labelled import find_labelled, read_labelled
+from viewkit.pipelines.labels import Labels, labels_of
 from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import row_key
