@@ -31,7 +31,7 @@ $(VENV)/.ready: pyproject.toml setup.py pipelines/views/render/kernels.c $(CONST
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[dev]'
 	@touch $@
 
-demo: setup  ## run the whole chain on photographs that ship with scikit-image; ends with a table and a page
+demo: setup  ## which pairs help? mosaics of photographs that ship with scikit-image; ends with verdicts and two pages
 	$(VIEWKIT) run demo demo:train $(DEMO)/train --test demo:test
 
 test: setup  ## run the tests (under three minutes on two cores)

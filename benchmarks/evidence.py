@@ -288,6 +288,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.add_argument(f"--{name}", help=f"{name}'s training images: a source of `viewkit pack`")
         parser.add_argument(f"--{name}-test", help=f"{name}'s test images")
     options = parser.parse_args(arguments)
+    if options.set and options.docs == DOCS:
+        parser.error("--set is for trials; add --docs FOLDER, so that the published page stays as it is")
     if options.out is not None:
         usual = gpu_studies() if options.gpu else CPU_STUDIES
         chosen = options.only.split(",") if options.only else [study.name for study in usual]

@@ -1,7 +1,7 @@
 """`viewkit compare`: trains every arm with every seed, evaluates, trains the controls, then compares them all."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,10 @@ from viewkit.cli.commands import COMPARE
 from viewkit.cli.comparison import CompareDevices, Comparison, teller, train
 from viewkit.cli.console import say
 from viewkit.cli.options import Argument, command
-from viewkit.cli.run import FLAGS, checked_stages, run_shown
+from viewkit.cli.run import FLAGS, REDO, checked_stages, redo, run_shown
 from viewkit.pipelines.compare.arms import ARMS, REFERENCE
 from viewkit.pipelines.compare.config import CompareConfig, check_name
 from viewkit.pipelines.compare.plan import Cell, Control
-from viewkit.pipelines.engine.config import make_config
 from viewkit.pipelines.engine.execution import Devices
 from viewkit.pipelines.experiments.experiment import Experiment, load_experiment, with_changes
 from viewkit.pipelines.pretrain.config import resolve
@@ -33,29 +32,29 @@ def compare_command() -> Any:
 
     def body(locations: dict[str, Any], configs: list[Any], flags: dict[str, bool]) -> None:
         config, devices = configs
-        config = filled(config, locations["experiment"])
         experiment = experiment_of(locations["experiment"], config, locations["set"] or [])
         places = {name: locations[name] for name in ("dataset", "test", "name")}
         job = Job(COMPARE.name, COMPARE, Path(places["dataset"]), places, config, experiment)
         if flags["dry_run"]:
+            tell = teller(flags["json"])
             for line in plan_lines(job, devices):
-                say(line)
+                tell(line)
             return
-        compare(job, devices, as_json=flags["json"])
+        compare(job, devices, as_json=flags["json"], redo_stale=flags["redo"])
 
     changes = Argument("set", "another value: pretrain.OPTION=VALUE, evaluate.OPTION=VALUE or runs.NAME.OPTION=VALUE; "
                        "may be repeated", list[str], option=True)  # fmt: skip
     arguments = (*COMPARE.arguments, changes)
-    return command(COMPARE.name, COMPARE.help, arguments, [CompareConfig, CompareDevices], FLAGS, list(COMMANDS), body)
+    configs = [CompareConfig, CompareDevices]
+    return command(
+        COMPARE.name, COMPARE.help, arguments, configs, [REDO, *FLAGS], list(COMMANDS), body, beneath=options_of
+    )
 
 
-def filled(config: CompareConfig, experiment: str | None) -> CompareConfig:
-    """The config with the values of the experiment's table [compare] for what was left at its default."""
-    own = {} if experiment is None else comparison_options(load_experiment(experiment))
-    named = {key.replace("-", "_"): value for key, value in own.items()}
-    given = {each.name: getattr(config, each.name) for each in fields(config)}
-    changed = {each.name: given[each.name] for each in fields(config) if given[each.name] != each.default}
-    return make_config(CompareConfig, {**named, **changed}, f"experiment '{experiment}': [compare]")
+def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the table [compare] of the experiment that is given, if one is."""
+    own = {} if given["experiment"] is None else comparison_options(load_experiment(given["experiment"]))
+    return {key.replace("-", "_"): value for key, value in own.items()}
 
 
 def experiment_of(name: str | None, config: CompareConfig, changes: Sequence[str]) -> Experiment:
@@ -124,7 +123,7 @@ def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
             stage.inputs(config, dataset)
     notes = refuse_unequal(settings, other_spec=comparison.config.other_spec)
     images = dataset.column("images")
-    if all(table.get("train") is None for table in comparison.evaluations):
+    if any(table.get("train") is None for table in comparison.evaluations):
         find_labelled(dataset, "train")
     others = {str(table["train"]) for table in comparison.evaluations if table.get("train")}
     test = find_labelled(Dataset(comparison.test), "test")
@@ -141,8 +140,13 @@ def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
     return [Cell(arm, length) for length in lengths for arm in comparison.arms], notes
 
 
-def compare(job: Job, devices: CompareDevices, *, as_json: bool, closing: bool = True) -> None:
-    """Train, evaluate, train the controls, compare; what is there already is verified and kept."""
+def compare(
+    job: Job, devices: CompareDevices, *, as_json: bool, closing: bool = True, redo_stale: bool = False
+) -> None:
+    """Train, evaluate, train the controls, compare; what is there already is verified and kept.
+
+    redo_stale: first delete runs that other settings left, and the comparison, which was made from them.
+    """
     from viewkit.pipelines.report.comparisons import text_lines
     from viewkit.shards.dataset import Dataset
 
@@ -153,15 +157,18 @@ def compare(job: Job, devices: CompareDevices, *, as_json: bool, closing: bool =
         tell(f"compare: {comparison.config.seeds} seeds decide nothing: a verdict needs {JUDGED} at least")
     for note in notes:
         tell(f"compare: {note}")
-    failed = train(comparison, cells, devices, as_json)
+    failed = train(comparison, cells, devices, as_json, redo_stale=redo_stale)
     cells = [cell for cell in cells if cell.arm not in failed]
     _refuse_failed(comparison, cells, failed)
     dataset = Dataset(comparison.dataset)
     controls = controls_of(comparison, cells, dataset) if comparison.config.controls else []
-    more = train(comparison, list(dict.fromkeys(each.cell for each in controls)), devices, as_json)
+    more = train(comparison, list(dict.fromkeys(each.cell for each in controls if each.cell.control)), devices, as_json,
+                 redo_stale=redo_stale)  # fmt: skip
     if more:
         controls, failed = [], {**failed, **{f"{arm}, trained longer": text for arm, text in more.items()}}
     stage = stage_of(comparison, cells, controls, notes)
+    if redo_stale:
+        redo(stage, comparison.config, dataset, devices, as_json=as_json)
     run_shown(stage, comparison.config, dataset, devices, as_json)
     if closing and not as_json:
         for line in text_lines(dataset, comparison.name):
@@ -171,7 +178,7 @@ def compare(job: Job, devices: CompareDevices, *, as_json: bool, closing: bool =
 
 
 def controls_of(comparison: Comparison, cells: Sequence[Cell], dataset: "Dataset") -> list[Control]:
-    """The reference trained longer by what each dearer cell costs; cells whose cost is not known have none."""
+    """The reference trained longer by what each more expensive cell costs; cells whose cost is not known have none."""
     from viewkit.pipelines.compare.cost import OfflineCosts
     from viewkit.pipelines.compare.plan import plan_controls
     from viewkit.pipelines.compare.stage import cost_of
@@ -180,11 +187,12 @@ def controls_of(comparison: Comparison, cells: Sequence[Cell], dataset: "Dataset
     totals = {}
     for cell in cells:
         training, stages = cost_of(dataset, [f"runs/{cell.run(comparison.name, 0)}"], offline)
-        totals[cell] = sum(stages.values(), training).flops
+        totals[cell] = sum(stages.values(), training)
+    pairs = [(cell, Cell(comparison.reference, cell.steps)) for cell in cells if cell.arm != comparison.reference]
     ratios = [
-        (cell, totals[cell] / totals[Cell(comparison.reference, cell.steps)])
-        for cell in cells
-        if cell.arm != comparison.reference
+        (cell, totals[cell].flops / totals[reference].flops)
+        for cell, reference in pairs
+        if not (totals[cell].uncounted or totals[reference].uncounted)
     ]
     return plan_controls(comparison.reference, ratios)
 
@@ -208,14 +216,17 @@ def plan_lines(job: Job, devices: Devices) -> Iterator[str]:
     yield from notes
     step_s: dict[str, float] = {}
     seconds = 0.0
+    there = {name for name in dataset.artifacts() if name.startswith("runs/") and dataset.artifact(name).is_complete}
     for cell in cells:
-        if cell.arm not in step_s:
-            first = comparison.jobs(Cell(cell.arm, cell.steps), 0, baselines=False)[0]
+        left = [seed for seed in range(seeds) if f"runs/{cell.run(comparison.name, seed)}" not in there]
+        if left and cell.arm not in step_s:
+            first = comparison.jobs(cell, left[0], baselines=False)[0]
             ((stage, config),) = checked_stages(first.spec, first.config, dict(first.locations))
-            plan = plan_stage(stage, config, dataset, devices)
-            step_s[cell.arm] = float(plan.get("step_s", 0.0))
-        seconds += cell.steps * seeds * step_s[cell.arm]
-        yield f"{cell.label}: {seeds} runs" + (f", {step_s[cell.arm]:.3f} s a step" if step_s[cell.arm] else ", there")
+            step_s[cell.arm] = float(plan_stage(stage, config, dataset, devices)["step_s"])
+        seconds += cell.steps * len(left) * step_s.get(cell.arm, 0.0)
+        yield f"{cell.label}: {seeds - len(left)} of {seeds} runs are there" + (
+            f", {step_s[cell.arm]:.3f} s a step for the others" if left else ""
+        )
     yield f"in all about {seconds:.0f} s of training on one device, evaluations and controls not counted"
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from viewkit.cli.chain import COMMANDS, Job, make_job
 from viewkit.cli.console import say
 from viewkit.cli.events import MessageEvent, RunEvent, emit
-from viewkit.cli.run import checked_stages
+from viewkit.cli.run import checked_stages, redo
 from viewkit.pipelines.compare.config import CompareConfig
 from viewkit.pipelines.compare.plan import Cell
 from viewkit.pipelines.engine.execution import Devices, cores
@@ -49,16 +49,30 @@ class Comparison:
         return tuple(str(table.get("folder", "eval")) for table in self.evaluations)
 
     def jobs(self, cell: Cell, seed: int, *, baselines: bool) -> list[Job]:
-        """Training and evaluations of one run. baselines: also measure them, once for the comparison."""
+        """Training and evaluations of one run.
+
+        baselines: also measure them, once for the comparison. An evaluation that is there already stays as it is.
+        """
         run, where = cell.run(self.name, seed), f"arm '{cell.arm}'"
         options = {**self.arms[cell.arm], "steps": cell.steps, "seed": seed}
         places = {"dataset": str(self.dataset), "name": run}
         jobs = [make_job(COMMANDS["pretrain"], f"pretrain {run}", places, self.dataset, options, where)]
-        for table in self.evaluations:
+        for table, folder in zip(self.evaluations, self.folders, strict=True):
             places = {"run": str(self.dataset / "runs" / run), "test": str(self.test)}
-            own = {**table, "baselines": baselines and table.get("baselines", True)}
+            kept = baselines_of(self.dataset, f"runs/{run}/{folder}")
+            own = {**table, "baselines": baselines and table.get("baselines", True) if kept is None else kept}
             jobs.append(make_job(COMMANDS["evaluate"], f"evaluate {run}", places, self.dataset, own, where))
         return jobs
+
+
+def baselines_of(dataset: Path, evaluation: str) -> bool | None:
+    """Whether an evaluation measured the baselines, too; None where there is none."""
+    from viewkit.shards.dataset import Dataset
+
+    there = Dataset(dataset)
+    if evaluation not in there.artifacts():
+        return None
+    return bool(there.artifact(evaluation).identity.config.get("baselines", True))
 
 
 @dataclass(frozen=True)
@@ -89,25 +103,40 @@ class Trainer:
             for job in self.runs[run]:
                 for stage, config in checked_stages(job.spec, job.config, dict(job.locations)):
                     summary = run_stage(stage, config, Dataset(job.dataset), Devices(device=self.device))
-                    numbers |= summary.numbers if job.spec.name == "evaluate" else {}
+                    if job.spec.name == "evaluate":
+                        numbers |= named_probes(summary.numbers, str(job.locations["folder"]))
         except Interrupted:
             raise
         except ViewkitError as error:
             return {"failed": str(error)}
-        top1 = {name.removeprefix("encoder "): value for name, value in numbers.items() if name.startswith("encoder ")}
-        return {"top1": top1, "seconds": time.monotonic() - started}
+        return {"top1": numbers, "seconds": time.monotonic() - started}
 
 
-def train(comparison: Comparison, cells: Sequence[Cell], devices: CompareDevices, as_json: bool) -> dict[str, str]:
-    """Every run of the cells, side by side; a line for each. Returns arm -> why it failed."""
+def named_probes(numbers: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """The encoder's accuracies by probe; those of a folder beside ``eval`` are named with it."""
+    own = {name.removeprefix("encoder "): value for name, value in numbers.items() if name.startswith("encoder ")}
+    return own if folder == "eval" else {f"{name} ({folder})": value for name, value in own.items()}
+
+
+def train(
+    comparison: Comparison, cells: Sequence[Cell], devices: CompareDevices, as_json: bool, *, redo_stale: bool = False
+) -> dict[str, str]:
+    """Every run of the cells, side by side; a line for each. Returns arm -> why it failed.
+
+    redo_stale: first delete what other settings left of these runs.
+    """
     from viewkit.pipelines.engine.interrupts import interruptible
     from viewkit.pipelines.engine.workers import run_shards
+    from viewkit.shards.dataset import Dataset
 
     if not cells:
         return {}
     order = [(cell, seed) for seed in range(comparison.config.seeds) for cell in cells]
     runs = [comparison.jobs(cell, seed, baselines=(cell, seed) == order[0] and not cell.control)
             for cell, seed in order]  # fmt: skip
+    for job in [job for jobs in runs for job in jobs] if redo_stale else []:
+        for stage, config in checked_stages(job.spec, job.config, dict(job.locations)):
+            redo(stage, config, Dataset(job.dataset), devices, as_json=as_json)
     places, tell = devices.devices(), teller(as_json)
     side_by_side = min(len(runs), devices.num_jobs(places))
     failed: dict[str, str] = {}

@@ -147,7 +147,9 @@ def find_versions() -> Iterator[Finding]:
     for names in SHOWN:
         yield Finding(names[0], ", ".join(f"{name} {installed(name) or 'missing'}" for name in names))
     if wrong:
-        yield Finding("packages", "; ".join(wrong), "problem", "run 'pip install --upgrade viewkit'")
+        yield Finding(
+            "packages", "; ".join(wrong), "problem", "run 'pip install --upgrade .', where viewkit's source is"
+        )
 
 
 def required(extra: str = "") -> list["Requirement"]:

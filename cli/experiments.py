@@ -179,7 +179,7 @@ def run_jobs(
         else:
             say(f"[{place + 1}/{len(checked)}] {job.name}" + (f": {job.says}" if job.says else ""))
         if job.spec.name == COMPARE.name:
-            compare(job, devices_of(execution), as_json=as_json, closing=closing)
+            compare(job, devices_of(execution), as_json=as_json, closing=closing, redo_stale=redo_stale)
             continue
         worked = False
         for stage, config in stages:

@@ -126,11 +126,13 @@ def command(
     commands: Sequence[str],
     body: Callable[[dict[str, Any], list[Any], dict[str, bool]], None],
     presets: Callable[[str], dict[str, Any]] | None = None,
+    beneath: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
 ) -> Callable[..., None]:
     """A function whose signature is the command line; it calls ``body(locations, config objects, flags)``.
 
     Configs may share fields (``seed``): the option then goes to each of them. commands: names that tables of a config
-    file may have. presets: gives the options of a preset by its name.
+    file may have. presets: gives the options of a preset by its name. beneath: gives options that
+    those of the file and the command line override, from what is given.
     """
     fields = {field.name: field for config in configs for field in fields_of(config)}
     groups = in_groups(fields.values())
@@ -152,6 +154,8 @@ def command(
         if presets:
             preset = given["preset"] or from_file.get("preset")
             values = {**(presets(preset) if preset else {}), **values}
+        if beneath:
+            values = {**beneath(given), **values}
         made: list[Any] = [make_config(config, _of(config, values), f"viewkit {name}") for config in configs]
         locations = {argument.name: given[argument.name] for argument in arguments}
         body(locations, made, {each.name: given[each.name] for each in flags})

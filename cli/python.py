@@ -11,7 +11,7 @@ from viewkit.shards.errors import ConfigError, DataError
 
 
 def run(command: str, *places: str | Path, **options: Any) -> None:
-    """Do what ``viewkit COMMAND PLACES --options`` does: a stage, a whole experiment (``run("run", "demo", ...)``).
+    """Do what ``viewkit COMMAND PLACES --options`` does: a stage, a whole experiment (``run("run", "pipeline", ...)``).
 
     options: by the names of the command line with ``_`` for ``-``; True and False switch, None is left out, a list
         repeats the option. Raises `ConfigError`, `DataError` or `RefusedError` with the line that the command prints.

@@ -59,7 +59,7 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
         if following is not None:
             emit(NextEvent(command=following)) if flags["json"] else say(f"next: {following}")
 
-    names = [each.name for each in PIPELINE]
+    names = [each.name for each in (*PIPELINE, COMPARE)]
     options = Execution if spec.maps_rows else Devices
     configs, presets = [spec.config_class(), options], spec.preset_options()
     switches = [flag(switch, f"Then run 'viewkit {other}' too, as it is by default.") for switch, other in spec.also]

@@ -41,7 +41,7 @@ def schema_of(what: str) -> dict[str, Any]:
     if what == EXPERIMENT:
         made = experiment_schema()
     elif what == CONFIG:
-        tables = {spec.name: file_schema(spec) for spec in PIPELINE}
+        tables = {spec.name: file_schema(spec) for spec in (*PIPELINE, COMPARE)}
         made = table_schema("a file for --config: a table for every command", tables)
     elif what in STAGES:
         made = file_schema(STAGES[what])

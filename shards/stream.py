@@ -150,6 +150,8 @@ def row_pipeline(columns: Sequence[Column], *, shuffle: int = SHUFFLE, seed: int
     """
     if shuffle < 0:
         raise ConfigError(f"webdataset: shuffle is {shuffle}; give the number of rows to pick from, 0 for none")
+    if seed < 0:
+        raise ConfigError(f"webdataset: seed is {seed}; it must be 0 or more")
     stages: list[Any] = [
         ShardOrder(columns[0].num_shards, seed, shuffle=shuffle > 0),
         webdataset.split_by_node,

@@ -4,6 +4,7 @@ Importing this imports neither torch nor any stage; what a name needs is importe
 
 >>> import viewkit
 >>> viewkit.run("pack", "photographs", "dataset", labels="folders", workers=1)
+next: viewkit estimator dataset
 >>> dataset = viewkit.Dataset("dataset")
 >>> dataset.columns()
 ['images']

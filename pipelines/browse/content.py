@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 
 from viewkit.pipelines.browse.candidates import Groups
+from viewkit.pipelines.browse.command import policy_word, run_command
 from viewkit.pipelines.browse.data import packed
 from viewkit.pipelines.browse.measures import crop_overlaps, noise_levels, pair_qualities, read_classes
 from viewkit.pipelines.browse.pictures import Pictures
 from viewkit.pipelines.browse.shown import Shown
 from viewkit.pipelines.browse.thresholds import reading_of
+from viewkit.pipelines.labels import labels_of
 from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, SIMILARITIES, num_exits_of
 from viewkit.pipelines.pairs.rules import SHARE_OF_BLOCKS
 from viewkit.pipelines.views.recipe import BOX
@@ -26,7 +28,7 @@ def content_of(dataset: Dataset, shown: Shown, groups: Groups, pictures: Picture
     keys = list(dict.fromkeys(groups.keys))
     row_of = {key: row for row, key in enumerate(keys)}
     rows = np.array([row_of[key] for key in groups.keys])
-    classes, names = read_classes(keys, dataset.column("images"))
+    classes, names = read_classes(keys, dataset.column("images"), labels_of(dataset))
     axes, absent = axes_of(dataset, shown, groups, pictures, keys, rows)
     boxes = np.rint(groups.recipes[..., BOX] * SIXTEEN)
     content: dict[str, Any] = {
@@ -36,8 +38,10 @@ def content_of(dataset: Dataset, shown: Shown, groups: Groups, pictures: Picture
         "run": shown.run,
         "scored": shown.scored,
         "policy": shown.policy.name,
+        "policy_word": policy_word(shown),
+        "command": run_command(shown),
         "side_px": side_px,
-        "options": {name: shown.config.get(name) for name in ("gamma", "candidates", "select", "views", "framework")},
+        "options": {name: shown.config.get(name) for name in ("gamma", "candidates")},
         "place": "step" if shown.run else "round",
         "axes": axes,
         "absent": absent,

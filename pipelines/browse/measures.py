@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from viewkit.pipelines.browse.candidates import Groups
+from viewkit.pipelines.labels import Labels
 from viewkit.pipelines.views.boxes import overlap
 from viewkit.pipelines.views.recipe import BOX
 from viewkit.shards.codecs import decode_json, decode_npy
@@ -52,20 +53,26 @@ def noise_levels(keys: Sequence[str], genview: Column) -> Float32[np.ndarray, " 
 NO_CLASS = 2**16 - 1
 
 
-def read_classes(keys: Sequence[str], images: Column) -> tuple[Int64[np.ndarray, " n"], list[str]]:
+def read_classes(
+    keys: Sequence[str], images: Column, labels: Labels | None = None
+) -> tuple[Int64[np.ndarray, " n"], list[str]]:
     """Place of every image's class among the names, `NO_CLASS` without one; names in the order of their numbers.
 
-    A class without a name is called by its number. Nothing is read where the column has no labels at all.
+    labels: attached later; an image's own counts first. A class without a name is called by its number. Nothing is
+    read where there are no labels at all.
     """
+    labels = Labels() if labels is None else labels
     numbers = np.full(len(keys), -1, dtype=np.int64)
     names: dict[int, str] = {}
-    if "cls" in images.index.extensions:
+    if labels.attached or "cls" in images.index.extensions:
         for place, key in enumerate(keys):
             fields = images.fields(images.place_of[key])
-            if "cls" in fields:
-                number = numbers[place] = int(fields["cls"])
+            label = labels.of(key, fields)
+            if label is not None:
+                number = numbers[place] = int(label)
                 if number not in names:
-                    names[number] = str(_facts(fields).get("label", number))
+                    name = _facts(fields).get("label") if "cls" in fields else labels.classes.get(number)
+                    names[number] = str(number if name is None else name)
     order = {number: place for place, number in enumerate(sorted(names))}
     places = np.array([order.get(number, NO_CLASS) for number in numbers.tolist()], dtype=np.int64)
     return places, [names[number] for number in order]

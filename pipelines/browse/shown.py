@@ -10,6 +10,7 @@ from viewkit.pipelines.browse.candidates import Groups, joined, read_groups
 from viewkit.pipelines.hard_views.log import read_view_log
 from viewkit.pipelines.pairs.column import has_scores
 from viewkit.pipelines.pairs.generated import GENVIEW, generated_column
+from viewkit.pipelines.pairs.load import rates
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.pairs.same_policy import policy_of
 from viewkit.pipelines.pairs.samples import QUALITY
@@ -61,7 +62,7 @@ def stored_pairs(dataset: Dataset, column: str, policy: str | None) -> Shown:
     if scored and _whole(dataset, "histograms"):
         same = identity.inputs.get("histograms") == dataset.artifact("histograms").digest
         histograms = "histograms" if same else None
-    quality = QUALITY if _whole(dataset, QUALITY) and column in dataset.column(QUALITY).identity.inputs else None
+    quality = QUALITY if _whole(dataset, QUALITY) and rates(dataset, column, QUALITY) else None
     genview = generated_column(identity.inputs) or (GENVIEW if _whole(dataset, GENVIEW) else None)
     return Shown(
         of=column,

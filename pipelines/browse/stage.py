@@ -9,6 +9,7 @@ from viewkit.pipelines.browse.page import render_page
 from viewkit.pipelines.browse.pictures import make_pictures
 from viewkit.pipelines.browse.shown import Shown, logged_by, stored_pairs
 from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.labels import LABELS, labels_digest
 from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.views.recipe import GENERATED, ORIGINAL
 from viewkit.shards.dataset import Dataset
@@ -27,6 +28,7 @@ class BrowseStage(FitStage[BrowseConfig]):
     """
 
     name: ClassVar[str] = "browse"
+    version: ClassVar[int] = 2
     shown_as: ClassVar[str] = "browse"
     holds: ClassVar[Mapping[str, str]] = {"index.html": "the page, with its numbers and pictures inside"}
     writes = "browse"
@@ -46,8 +48,10 @@ class BrowseStage(FitStage[BrowseConfig]):
         return ("images", *(f"runs/{run}" for run in self.runs)) if self.runs else ("images", self.column)
 
     def inputs(self, config: BrowseConfig, dataset: Dataset) -> Mapping[str, str]:
-        """Also whatever else is there of these pairs: histograms, generated views, qualities."""
+        """Also whatever else is there of these pairs: histograms, generated views, qualities, attached labels."""
         found = dict(super().inputs(config, dataset))
+        if (labels := labels_digest(dataset, for_stage=self.name)) is not None:
+            found[LABELS] = labels
         for name in self._shown(config, dataset).beside():
             found[name] = dataset.input_digest(name, for_stage=self.name)
         return found

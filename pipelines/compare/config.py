@@ -33,7 +33,7 @@ class CompareConfig:
     reference: Annotated[str | None, "arm that the others are compared with (default: random, else the first)"] = None
     matters: Annotated[float, "difference in points that one would act on"] = 1.0
     controls: Annotated[
-        bool, "also train the reference longer by what each dearer arm costs, its offline stages included"
+        bool, "also train the reference longer by what each more expensive arm costs, its offline stages included"
     ] = True
     other_spec: Annotated[bool, "allow arms whose views follow different specifications"] = False
 

@@ -37,14 +37,16 @@ def plan_controls(reference: str, ratios: Sequence[tuple[Cell, float]]) -> list[
     """A control for every cell that costs more than the reference, by more than `SHARED`.
 
     ratios: cells with their cost over that of the reference at the same length. Cells whose controls would have nearly
-    as many steps share the longer one, so none is paid less than its cost.
+    as many steps share the longer one, so none is paid less than its cost. A control that is as long as one of the
+    lengths is the reference's own cell there.
     """
     wanted = sorted(
         ((round(cell.steps * ratio), cell, ratio) for cell, ratio in ratios if ratio > 1 + SHARED), reverse=True
     )
     controls, longest = [], 0
+    lengths = {cell.steps for cell, _ in ratios}
     for steps, cell, ratio in wanted:
         if not longest or longest > steps * (1 + SHARED):
             longest = steps
-        controls.append(Control(cell, Cell(reference, longest, control=True), ratio))
+        controls.append(Control(cell, Cell(reference, longest, control=longest not in lengths), ratio))
     return sorted(controls, key=lambda each: (each.of.steps, each.of.arm))

@@ -98,7 +98,7 @@ class CompareStage(FitStage[CompareConfig]):
             "matters": config.matters,
             "notes": list(self.notes),
             "data": self._evaluation(run.dataset, first, self.folders[0])["data"],
-            "baselines": self._baselines(run.dataset, first),
+            "baselines": self._baselines(run.dataset, config),
             "arms": [
                 {**summarise_cell(cell, own), "runs": self.runs(cell, config)} for cell, own in measured.items()
             ],
@@ -132,29 +132,33 @@ class CompareStage(FitStage[CompareConfig]):
         content: dict[str, Any] = decode_json(read_file(dataset.artifact(f"{run}/{folder}").path("eval.json")))
         return content
 
-    def _baselines(self, dataset: Dataset, run: str) -> dict[str, dict[str, float]]:
-        """Baseline -> probe -> accuracy in percent, as the first run's evaluation measured them."""
-        probes = self._evaluation(dataset, run, self.folders[0])["probes"]
-        return {
-            name: {each["name"]: 100 * each["top1"] for each in found}
-            for name, found in probes.items()
-            if name != "encoder"
-        }
+    def _baselines(self, dataset: Dataset, config: CompareConfig) -> dict[str, dict[str, float]]:
+        """Baseline -> probe -> accuracy in percent, as the first evaluation measured them that did."""
+        for run in [run for cell in self.cells for run in self.runs(cell, config)]:
+            probes = self._evaluation(dataset, run, self.folders[0])["probes"]
+            if len(probes) > 1:
+                return {
+                    name: {each["name"]: 100 * each["top1"] for each in found}
+                    for name, found in probes.items()
+                    if name != "encoder"
+                }
+        return {}
 
     def costs(self, dataset: Dataset, config: CompareConfig, device: str) -> dict[str, Any]:
         """Label of a cell -> its costs; ratio: of all its operations to those of the reference at the same length."""
         offline = OfflineCosts(dataset, device)
         costs = {cell: cost_of(dataset, self.runs(cell, config), offline) for cell in self.all_cells}
         totals = {cell: sum(stages.values(), training) for cell, (training, stages) in costs.items()}
-        paid = {each.cell: each.of for each in self.controls}
+        paid = {each.cell: each.of for each in self.controls if each.cell.control}
         found = {}
         for cell, (training, stages) in costs.items():
-            reference = totals[Cell(self.reference, paid.get(cell, cell).steps)].flops
+            reference = totals[Cell(self.reference, paid.get(cell, cell).steps)]
+            known = reference.flops and not (reference.uncounted or totals[cell].uncounted)
             found[cell.label] = {
                 "training": as_values(training),
                 "offline": {name: as_values(cost) for name, cost in stages.items()},
                 "total": as_values(totals[cell]),
-                "ratio": totals[cell].flops / reference if reference else None,
+                "ratio": totals[cell].flops / reference.flops if known else None,
             }
         return found
 

@@ -40,7 +40,7 @@ def summarise_difference(
 ) -> dict[str, Any]:
     """The paired differences of two cells, in points, with every test and the verdict, by probe.
 
-    of_cost: `against` is the control that pays for the cell's cost.
+    of_cost: `against` is the compute-matched control, which pays for the cell's cost.
     """
     ours, theirs = measured[cell], measured[against]
     probes = list(ours[0].top1)
@@ -56,7 +56,7 @@ def summarise_difference(
     corrected = dict(zip(probes, holm([_known(each.p_t) for each in found.values()]), strict=True))
     results = {}
     for probe, each in found.items():
-        verdict = judge(each, corrected[probe], rules)
+        verdict = judge(each, corrected[probe], rules, probes=len(probes))
         if of_cost:
             verdict = judge_cost(verdict)
         results[probe] = {

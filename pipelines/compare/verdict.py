@@ -56,15 +56,15 @@ class Verdict:
         return self.word if self.needs is None else f"{self.word} (needs about {self.needs} seeds)"
 
 
-def judge(found: Paired, p_holm: float, rules: Rules) -> Verdict:
-    """p_holm: `found.p_t` corrected for all probes of the arm."""
+def judge(found: Paired, p_holm: float, rules: Rules, *, probes: int = 1) -> Verdict:
+    """p_holm: `found.p_t` corrected for all probes of the arm, of which there are so many."""
     if found.n < rules.least_seeds or found.low is None or found.high is None or found.sd is None:
-        return Verdict(UNDECIDABLE, _needed(found, rules))
+        return Verdict(UNDECIDABLE, _needed(found, rules, probes))
     if p_holm <= rules.alpha and found.mean != 0:
         return Verdict(HELPS if found.mean > 0 else HURTS)
     if -rules.matters < found.low and found.high < rules.matters:
         return Verdict(NO_DIFFERENCE)
-    return Verdict(UNDECIDABLE, _needed(found, rules))
+    return Verdict(UNDECIDABLE, _needed(found, rules, probes))
 
 
 def judge_cost(against_control: Verdict) -> Verdict:
@@ -74,8 +74,8 @@ def judge_cost(against_control: Verdict) -> Verdict:
     return Verdict(WORTH if against_control.word == HELPS else NOT_WORTH)
 
 
-def _needed(found: Paired, rules: Rules) -> int:
+def _needed(found: Paired, rules: Rules, probes: int) -> int:
     least = max(rules.least_seeds, found.n + 1)
     if found.sd is None:
         return least
-    return seeds_needed(found.sd, rules.matters, alpha=rules.alpha, power=rules.power, at_least=least)
+    return seeds_needed(found.sd, rules.matters, alpha=rules.alpha / probes, power=rules.power, at_least=least)

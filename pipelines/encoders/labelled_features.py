@@ -5,9 +5,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from viewkit.pipelines.encoders.encoder import FeatureExtractor
-from viewkit.pipelines.encoders.labels import Labels
 from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.seeds import smallest
+from viewkit.pipelines.labels import Labels
 from viewkit.pipelines.pairs.samples import SampleReader
 from viewkit.pipelines.views.recipe import centre_squares
 from viewkit.shards.column import Column

@@ -113,7 +113,7 @@ class EstimatorConfig(TrainingOptions):
     seed: Annotated[int, "seed of all random numbers"] = 0
 
     def __post_init__(self) -> None:
-        # An impossible config is refused at once; whether the rest of one with an open preset is possible any tells.
+        # An impossible config is refused at once; where the preset is open, any one serves to check the other options.
         if self.preset != "auto":
             resolve(self)
         else:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int
 
-from viewkit.pipelines.encoders.labels import labels_of
 from viewkit.pipelines.engine.seeds import smallest
+from viewkit.pipelines.labels import labels_of
 from viewkit.pipelines.pairs.samples import Sample, SampleReader
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from viewkit.pipelines.encoders.backbones import BackboneEncoder
 from viewkit.pipelines.encoders.encoder import Encoder
-from viewkit.pipelines.encoders.labels import labels_digest
 from viewkit.pipelines.encoders.names import encoder_reads
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder, refuse_unused_folder
 from viewkit.pipelines.engine.contract import FitStage, Run
@@ -31,6 +30,7 @@ from viewkit.pipelines.evaluate.labelled import Labelled, find_labelled, hold_ou
 from viewkit.pipelines.evaluate.network_probes import Data, NetworkProbes
 from viewkit.pipelines.evaluate.probes import FeatureProbes
 from viewkit.pipelines.evaluate.protocol import describe_data, describe_protocol
+from viewkit.pipelines.labels import labels_digest
 from viewkit.pipelines.models.predictions import PREDICTIONS, save_predictions
 from viewkit.pipelines.models.saved import EncoderFacts, load_encoder
 from viewkit.pipelines.pairs.samples import SampleReader

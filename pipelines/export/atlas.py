@@ -9,6 +9,7 @@ from viewkit.pipelines.export.pictures import pictures_of
 from viewkit.pipelines.export.projection import AXES, Projection
 from viewkit.pipelines.export.table import ImageRow, PairTable, Record
 from viewkit.pipelines.export.writers import write_jsonl
+from viewkit.pipelines.pairs.same_policy import interpolation_of
 from viewkit.shards.errors import ConfigError
 
 X, Y = "semantic_consistency", "alignment_level"
@@ -33,6 +34,7 @@ def write_atlas(
     there, or is no number.
     """
     names = [check_axis(table, name, axis) for name, axis in ((x or X, "x"), (y or Y, "y"))]
+    interpolation = interpolation_of(table.pairs.identity)
     axes = dict.fromkeys(AXES if projection is not None else (), float)
     kinds = {**table.kinds, **axes, "x": float, "y": float, "picture": str}
 
@@ -41,19 +43,14 @@ def write_atlas(
             places_of = (
                 projection.places(image) if projection is not None and image.records else [{}] * len(image.records)
             )
-            for own, place, picture in zip(image.records, places_of, pictures_of(image, side_px), strict=True):
+            pictures = pictures_of(image, side_px, interpolation)
+            for own, place, picture in zip(image.records, places_of, pictures, strict=True):
                 record = {**own, **place}
                 shifts = shifts_of(record)
                 places = [_place(record[name], shift) for name, shift in zip(names, shifts, strict=True)]
                 yield {**record, "x": places[0], "y": places[1], "picture": picture}
 
     return write_jsonl(path, kinds, records())
-
-
-def _projected(image: ImageRow, projection: Projection | None) -> list[Record]:
-    if projection is None or not image.records:
-        return image.records
-    return [{**record, **place} for record, place in zip(image.records, projection.places(image), strict=True)]
 
 
 def check_axis(table: PairTable, name: str, axis: str) -> str:

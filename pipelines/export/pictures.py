@@ -10,6 +10,7 @@ from torch import Tensor
 
 from viewkit.pipelines.export.projection import source_images
 from viewkit.pipelines.export.table import ImageRow
+from viewkit.pipelines.views.policy import Interpolation
 from viewkit.pipelines.views.recipe import ORIGINAL, SOURCE
 from viewkit.pipelines.views.render.render import render
 from viewkit.shards.codecs import encode_jpeg
@@ -19,14 +20,14 @@ GAP_PX = 2
 QUALITY = 80
 
 
-def pictures_of(image: ImageRow, side_px: int) -> list[str | None]:
+def pictures_of(image: ImageRow, side_px: int, interpolation: Interpolation = "bilinear") -> list[str | None]:
     """A picture for each of the image's records: both views side by side, as they are trained on but not normalised.
 
-    None where a view was cropped from a generated image that is not there.
+    interpolation: of the policy. None where a view was cropped from a generated image that is not there.
     """
     if image.recipes is None:
         return []
-    views = _views(source_images(image), image.recipes, side_px)
+    views = _views(source_images(image), image.recipes, side_px, interpolation)
     found: list[str | None] = []
     for record in image.records:
         first, second = (views[record["round"]][record[f"view{number}"]] for number in (1, 2))
@@ -35,7 +36,10 @@ def pictures_of(image: ImageRow, side_px: int) -> list[str | None]:
 
 
 def _views(
-    images: Sequence[UInt8[Tensor, "_h _w 3"]], recipes: Float32[np.ndarray, "r v p"], side_px: int
+    images: Sequence[UInt8[Tensor, "_h _w 3"]],
+    recipes: Float32[np.ndarray, "r v p"],
+    side_px: int,
+    interpolation: Interpolation,
 ) -> list[list[UInt8[np.ndarray, "s s 3"] | None]]:
     """Every view, round by round; None where its image is lacking."""
     flat = recipes.reshape(-1, recipes.shape[-1])
@@ -43,7 +47,10 @@ def _views(
     there = np.flatnonzero(index < len(images))
     pixels: dict[int, np.ndarray] = {}
     if there.size:
-        rendered = render(images, flat[there], torch.from_numpy(index[there]), side_px=side_px, mean=BLACK, std=WHITE)
+        place = torch.from_numpy(index[there])
+        rendered = render(
+            images, flat[there], place, side_px=side_px, mean=BLACK, std=WHITE, interpolation=interpolation
+        )
         shown = (rendered.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).numpy()
         pixels = dict(zip(there.tolist(), shown, strict=True))
     num_views = recipes.shape[1]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Float64
 
+from viewkit.pipelines.labels import labels_of
 from viewkit.pipelines.pairs.column import RECIPES, SCORES, check_pairs_name, has_scores, score_names
 from viewkit.pipelines.pairs.generated import GENVIEW, check_genview, generated_column
 from viewkit.pipelines.pairs.load import check_quality
@@ -65,6 +66,7 @@ class PairTable:
         for name in names:
             dataset.check_inputs(name)
         self.sources = ColumnSources(dataset, names)
+        self.labels = labels_of(dataset)
         self.score_names = self._score_names()
 
     @property
@@ -119,7 +121,7 @@ class PairTable:
                         f"{where}: {name} of shape {list(values.shape)} for recipes of shape {list(recipes.shape)}; "
                         "run 'viewkit verify', or write the column again"
                     )
-        label = row.fields.get("cls")
+        label = self.labels.of(row.key, row.fields)
         facts = {
             "key": row.key,
             "label": None if label is None else int(label),
@@ -127,7 +129,7 @@ class PairTable:
         }
         records = [] if recipes is None else self._records(facts, recipes, scores, quality)
         return ImageRow(
-            row.key, row.fields, generated, facts["label"], _class_name(row), recipes, scores, quality, records
+            row.key, row.fields, generated, facts["label"], self._class_name(row), recipes, scores, quality, records
         )
 
     def _records(
@@ -160,6 +162,14 @@ class PairTable:
                 records.append(record)
         return records
 
+    def _class_name(self, row: Row) -> str | None:
+        """What the source, or the attached label, calls the row's class, where it says."""
+        if "cls" not in row.fields and row.key in self.labels.attached:
+            return self.labels.classes.get(self.labels.attached[row.key])
+        facts = decode_json(row.fields["json"]) if "json" in row.fields else {}
+        name = facts.get("label") if isinstance(facts, dict) else None
+        return name if isinstance(name, str) else None
+
     def _quality(self, asked: str | None) -> str | None:
         if asked is None and not self.dataset.is_column(QUALITY):
             return None
@@ -187,13 +197,6 @@ class PairTable:
         if SCORES not in fields:
             raise DataError(f"column '{self.pairs.name}': its rows lack '{SCORES}'; rerun 'viewkit score'")
         return score_names(decode_npy(fields[SCORES]).shape[-1] - 3)
-
-
-def _class_name(row: Row) -> str | None:
-    """What the source calls the row's class, where it says."""
-    facts = decode_json(row.fields["json"]) if "json" in row.fields else {}
-    name = facts.get("label") if isinstance(facts, dict) else None
-    return name if isinstance(name, str) else None
 
 
 def shortest(values: Float32[np.ndarray, "*n"]) -> Float64[np.ndarray, "*n"]:

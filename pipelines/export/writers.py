@@ -60,8 +60,8 @@ def import_arrow() -> tuple[Any, Any]:
         from pyarrow import parquet
     except ImportError as error:
         raise ConfigError(
-            "export: parquet needs pyarrow, which is not installed; pip install 'viewkit[parquet]', or choose .csv or "
-            ".jsonl"
+            "export: parquet needs pyarrow, which is not installed; pip install '.[parquet]', where viewkit's source "
+            "is, or choose .csv or .jsonl"
         ) from error
     return pyarrow, parquet
 

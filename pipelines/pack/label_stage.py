@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from viewkit.pipelines.encoders.labels import FILE, LABELS
 from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.labels import FILE, LABELS
 from viewkit.pipelines.pack.keys import display
 from viewkit.pipelines.pack.label_config import LabelConfig
 from viewkit.pipelines.pack.labels import Entry, match, numbers_of, read_entries

@@ -131,8 +131,16 @@ def _unique_names(paths: Mapping[str, str]) -> dict[str, str]:
 
 def numbers_of(classes: Sequence[str]) -> dict[str, int]:
     """Class -> number: the number it is, where all are numbers, else its place among the sorted names, as `pack
-    --labels folders` has them."""
+    --labels folders` has them. `DataError` where two are the same number, such as 1 and 01."""
     names = sorted(set(classes))
     if all(name.isascii() and name.isdigit() and len(name) <= MAX_DIGITS for name in names):
-        return {name: int(name) for name in names}
+        written: dict[int, str] = {}
+        for name in names:
+            other = written.setdefault(int(name), name)
+            if other != name:
+                raise DataError(
+                    f"label: classes '{other}' and '{name}' are both number {int(name)}; write the number of a class "
+                    "in one way only"
+                )
+        return {name: number for number, name in written.items()}
     return {name: place for place, name in enumerate(names)}

@@ -219,14 +219,19 @@ def candidates_of(dataset: Dataset, pairs: str) -> DrawnFrom:
 
 
 def check_quality(dataset: Dataset, pairs: str, quality: str = QUALITY) -> None:
-    """`DataError` unless the column of qualities rates the very views whose recipes `pairs` holds.
+    """`DataError` unless the column of qualities rates the very views whose recipes `pairs` holds."""
+    if not rates(dataset, pairs, quality):
+        raise DataError(
+            f"{dataset.path / quality}: it rates other pairs than those in column '{pairs}'; delete "
+            f"{dataset.path / quality} and rerun 'viewkit quality', or name another one with --quality-column"
+        )
+
+
+def rates(dataset: Dataset, pairs: str, quality: str = QUALITY) -> bool:
+    """Whether the column of qualities rates the very views whose recipes `pairs` holds.
 
     `rescore` copies recipes, and names the column it took them from among its inputs as "similarities".
     """
     column = dataset.column(pairs)
     rated = dataset.column(quality).identity.inputs.values()
-    if not {column.digest, column.identity.inputs.get("similarities")} & set(rated):
-        raise DataError(
-            f"{dataset.path / quality}: it rates other pairs than those in column '{pairs}'; delete "
-            f"{dataset.path / quality} and rerun 'viewkit quality', or name another one with --quality-column"
-        )
+    return bool({column.digest, column.identity.inputs.get("similarities")} & set(rated))

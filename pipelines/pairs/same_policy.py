@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from viewkit.pipelines.views.policies import POLICIES
-from viewkit.pipelines.views.policy import Policy
+from viewkit.pipelines.views.policy import Interpolation, Policy
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
 from viewkit.shards.errors import RefusedError
@@ -35,6 +35,12 @@ def policy_of(identity: Identity) -> Policy | None:
     """The named policy that a column or artifact was made with; None where it was a file's."""
     found = identity.inputs.get("policy")
     return next((policy for policy in POLICIES.values() if digest(policy.to_dict()) == found), None)
+
+
+def interpolation_of(identity: Identity) -> Interpolation:
+    """How the views behind an identity are resized; bilinear where their policy was a file's, which is not kept."""
+    policy = policy_of(identity)
+    return "bilinear" if policy is None else policy.interpolation
 
 
 def follows(identity: Identity, policy: Policy) -> bool:

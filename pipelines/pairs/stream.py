@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from viewkit.pipelines.labels import Labels, labels_of
 from viewkit.pipelines.losses.row_weights import quality_weights_within
 from viewkit.pipelines.pairs.column import SCORES, has_scores, num_exits_of, score_names
 from viewkit.pipelines.pairs.load import load_pairs
@@ -108,6 +109,7 @@ class RenderedPairs:
             raise ConfigError("webdataset: leave steps out, a pipeline does not know its own; give epochs")
         self.dataset, self.batch_size, self.options = dataset, batch_size, dict(options)
         self._source: PairSource | None = None
+        self._labels: Labels | None = None
         self.score_names = self._score_names()
 
     @property
@@ -119,6 +121,13 @@ class RenderedPairs:
             assert isinstance(reader, SampleReader)
             reader.cache_bytes = 0  # rows stream past a worker; keeping them would multiply the memory
         return self._source
+
+    @property
+    def labels(self) -> Labels:
+        """What was attached to the images later, read once in every process."""
+        if self._labels is None:
+            self._labels = labels_of(self.dataset)
+        return self._labels
 
     @property
     def columns(self) -> list[Column]:
@@ -149,7 +158,7 @@ class RenderedPairs:
             "__key__": [sample.key for sample in samples],
             "views1": views1,
             "views2": views2,
-            "cls": torch.tensor([label_of(turn) for turn in turns]),
+            "cls": torch.tensor([label_of(turn, self.labels) for turn in turns]),
             "recipes": torch.from_numpy(plan.recipes),
             **self._scores(plan),
         }
@@ -160,7 +169,7 @@ class RenderedPairs:
         return batch
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_source": None}
+        return {**self.__dict__, "_source": None, "_labels": None}
 
     def _score_names(self) -> tuple[str, ...]:
         """Of the scores of stored pairs, where they are read and were scored."""
@@ -178,9 +187,9 @@ class RenderedPairs:
         return {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in found.items()}
 
 
-def label_of(turn: RowTurn) -> int:
-    """The row's class index, `UNLABELLED` where it has none."""
-    label = turn.row.fields.get("cls")
+def label_of(turn: RowTurn, labels: Labels) -> int:
+    """The row's class index, its own or the attached one; `UNLABELLED` where it has none."""
+    label = labels.of(turn.row.key, turn.row.fields)
     if label is None:
         return UNLABELLED
     if not label.strip().isdigit():

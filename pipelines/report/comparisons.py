@@ -217,7 +217,7 @@ def arm_table(found: Mapping[str, Any]) -> list[list[str]]:
         cost = found["costs"][arm["label"]]
         offline = sum(each["flops"] for each in cost["offline"].values())
         ratio = "" if cost["ratio"] is None else f"{cost['ratio']:.2f}"
-        name = f"{arm['label']} (pays)" if arm["control"] else arm["label"]
+        name = f"{arm['label']} (compute-matched)" if arm["control"] else arm["label"]
         rows.append([name, *cells, flops(cost["training"]["flops"]), flops(offline), ratio])
     return rows
 
@@ -225,7 +225,18 @@ def arm_table(found: Mapping[str, Any]) -> list[list[str]]:
 def difference_table(found: Mapping[str, Any]) -> list[list[str]]:
     """Paired differences in points, with what each test says of them."""
     rows = [
-        ["difference, points", "probe", "mean", "interval", "p t", "Holm", "p signs", "won", "could find", "disagree"]
+        [
+            "difference, points",
+            "probe",
+            "mean",
+            "interval",
+            "p t",
+            "Holm",
+            "sign flip",
+            "won",
+            "detectable",
+            "disagree",
+        ]
     ]
     for row in found["differences"]:
         for probe, each in row["probes"].items():

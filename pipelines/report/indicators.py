@@ -81,9 +81,13 @@ def draw_scores(sample: ScoredPairs) -> list[Chart]:
 
 def filter_words(dataset: Dataset, sample: ScoredPairs) -> list[str]:
     """What VS-2FI's filters do with the sample at the default share, and whether Alignment Level has depth."""
-    if dataset.column("pairs").identity.inputs.get("histograms") != dataset.input_digest(
-        "histograms", for_stage="report"
-    ):
-        return []
-    k_sc = consistency_threshold_of(dataset, "pairs", None, None)
-    return filter_facts(sample, "pairs", k_sc).lines()
+    k_sc = default_threshold(dataset)
+    return [] if k_sc is None else filter_facts(sample, "pairs", k_sc).lines()
+
+
+def default_threshold(dataset: Dataset) -> float | None:
+    """The trainer's k_SC by default; None where the pairs were not scored with the histograms that are there."""
+    scored_with = dataset.column("pairs").identity.inputs.get("histograms")
+    if scored_with != dataset.input_digest("histograms", for_stage="report"):
+        return None
+    return consistency_threshold_of(dataset, "pairs", None, None)

@@ -31,11 +31,13 @@ TEMPLATE, STYLE = "report.html", "report.css"
 class Content:
     """Everything on the page. Sequences are empty where the dataset has nothing to show.
 
-    num_rows_read: rows whose scores the galleries were chosen from. num_exits: of the estimator
-    that scored them. browse: address of the page in which pairs are browsed, None where it is not there.
+    inventory: without the runs that comparisons speak for; everything: with them. num_rows_read: rows whose scores the
+    galleries were chosen from. num_exits: of the estimator that scored them. browse: address of the page in which pairs
+    are browsed, None where it is not there.
     """
 
     inventory: Inventory
+    everything: Inventory
     comparisons: Sequence[ShownComparison]
     verdicts: Sequence[Verdict]
     experiments: Sequence[ShownExperiment]

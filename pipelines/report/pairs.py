@@ -9,13 +9,14 @@ from jaxtyping import Bool, Float32, UInt8
 
 from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, SIMILARITIES, ScoredPairs
 from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
+from viewkit.pipelines.views.policy import Interpolation
 from viewkit.pipelines.views.recipe import BOX, column
 from viewkit.pipelines.views.render.render import render
 from viewkit.shards.codecs import decode_image
 from viewkit.shards.column import Column
 
 CONSISTENT = 0.99
-"""The trainer's default k_SC: galleries of Alignment Level show what is left after the first filter (Alg. 1)."""
+"""In place of k_SC where no histograms tell it: what galleries of Alignment Level then show pairs among."""
 
 BLACK, WHITE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
@@ -73,13 +74,25 @@ def pick_pairs(
 
 
 def make_galleries(
-    sample: ScoredPairs, images: Column, generated: Column | None, *, count: int, side_px: int
+    sample: ScoredPairs,
+    images: Column,
+    generated: Column | None,
+    *,
+    count: int,
+    side_px: int,
+    k_sc: float | None = None,
+    interpolation: Interpolation = "bilinear",
 ) -> list[Gallery]:
-    """Four galleries. generated: the column `genview`, None where it is not there; its pairs are then left out."""
+    """Four galleries. generated: the column `genview`, None where it is not there; its pairs are then left out.
+
+    k_sc: galleries of Alignment Level show what is left after this first filter (Alg. 1), None where it is not known.
+    interpolation: of the policy.
+    """
     allowed = np.ones(sample.consistency.shape, dtype=bool) if generated else sample.of_originals
     best = sample.consistency.max(axis=2, keepdims=True, where=allowed, initial=0)
-    consistent = allowed & (sample.consistency >= np.minimum(CONSISTENT, best))
-    among = f"Among pairs with a Semantic Consistency of {CONSISTENT:g}, or the most their image has in that round."
+    consistent = allowed & (sample.consistency >= np.minimum(CONSISTENT if k_sc is None else k_sc, best))
+    limit = f"{CONSISTENT:g}" if k_sc is None else f"{k_sc:.3f}, the trainer's k_SC by default"
+    among = f"Among pairs with a Semantic Consistency of {limit}, or the most their image has in that round."
     plans = (
         ("Low Semantic Consistency", "The pairs that the estimator least takes for two views of one image; the filter "
          "leaves them out first. They are candidates for false positives, not known ones: after a short training, or "
@@ -99,7 +112,7 @@ def make_galleries(
             title,
             about,
             tuple(
-                show_pair(sample, place, columns, cache, side_px=side_px)
+                show_pair(sample, place, columns, cache, side_px=side_px, interpolation=interpolation)
                 for place in pick_pairs(values, mask, count, highest=highest)
             ),
         )
@@ -114,6 +127,7 @@ def show_pair(
     cache: dict[tuple[str, int], np.ndarray],
     *,
     side_px: int,
+    interpolation: Interpolation = "bilinear",
 ) -> PairExample:
     """One pair: the views, and the images they were cropped from, with the crops outlined."""
     row, round_, pair = place
@@ -124,7 +138,7 @@ def show_pair(
         if (key, kind) not in cache:
             source = columns[kind]
             cache[key, kind] = decode_image(source.fields(source.place_of[key]))
-    views = render_views([cache[key, kind] for kind in kinds], recipes, side_px)
+    views = render_views([cache[key, kind] for kind in kinds], recipes, side_px, interpolation)
     sources = tuple(
         Source(
             picture(fit_inside(cache[key, kind], side_px), f"{'generated image' if kind else 'image'} of {key}"),
@@ -152,10 +166,13 @@ def outline(recipe: Float32[np.ndarray, " p"], index: int) -> Outline:
 
 
 def render_views(
-    images: Sequence[UInt8[np.ndarray, "_h _w 3"]], recipes: Float32[np.ndarray, "m p"], side_px: int
+    images: Sequence[UInt8[np.ndarray, "_h _w 3"]],
+    recipes: Float32[np.ndarray, "m p"],
+    side_px: int,
+    interpolation: Interpolation = "bilinear",
 ) -> UInt8[np.ndarray, "m side side 3"]:
     """The views as people see them: 0-255, not normalised."""
     tensors = [torch.from_numpy(np.ascontiguousarray(image)) for image in images]
     index = torch.arange(len(tensors))
-    views = render(tensors, recipes, index, side_px=side_px, mean=BLACK, std=WHITE)
+    views = render(tensors, recipes, index, side_px=side_px, mean=BLACK, std=WHITE, interpolation=interpolation)
     return (views.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()

@@ -12,6 +12,7 @@ from PIL import Image
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.pairs.column import has_scores, read_pairs
+from viewkit.pipelines.pairs.same_policy import interpolation_of
 from viewkit.pipelines.published import read_records
 from viewkit.pipelines.report.accuracy import accuracy_tables
 from viewkit.pipelines.report.comparisons import compared_runs, comparison_names, show_comparison
@@ -19,7 +20,7 @@ from viewkit.pipelines.report.config import ReportConfig
 from viewkit.pipelines.report.experiments import show_experiments
 from viewkit.pipelines.report.findings import AUDIT_PICTURES, Findings, read_findings
 from viewkit.pipelines.report.generated import count_levels, draw_levels, fidelity_table, show_generated
-from viewkit.pipelines.report.indicators import draw_histograms, draw_scores, filter_words
+from viewkit.pipelines.report.indicators import default_threshold, draw_histograms, draw_scores, filter_words
 from viewkit.pipelines.report.inventory import BROWSE, OWN, Inventory, take_inventory
 from viewkit.pipelines.report.page import Content, render_page
 from viewkit.pipelines.report.pairs import make_galleries
@@ -46,7 +47,7 @@ class ReportStage(FitStage[ReportConfig]):
     """Reads what is complete and says what is missing, so a report can be made at any time."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     shown_as: ClassVar[str] = "report"
     holds: ClassVar[Mapping[str, str]] = {"index.html": "the page, with its pictures inside"}
     replaces: ClassVar[bool] = True
@@ -67,7 +68,8 @@ class ReportStage(FitStage[ReportConfig]):
 
     def fit(self, config: ReportConfig, run: Run) -> Mapping[str, Any]:
         dataset, members = run.dataset, compared_runs(run.dataset)
-        inventory = take_inventory(dataset).without(members)
+        everything = take_inventory(dataset)
+        inventory = everything.without(members)
         run.progress.start(self.name, 5, "sections")
         images = dataset.column("images") if inventory.has("images") else None
         genview = dataset.column("genview") if images and inventory.has("genview") else None
@@ -78,7 +80,15 @@ class ReportStage(FitStage[ReportConfig]):
         sample, galleries = None, []
         if images and inventory.has("pairs") and has_scores(dataset.column("pairs")):
             sample = read_pairs(dataset.column("pairs"), config.sample)
-            galleries = make_galleries(sample, images, genview, count=config.pairs, side_px=config.view_px)
+            galleries = make_galleries(
+                sample,
+                images,
+                genview,
+                count=config.pairs,
+                side_px=config.view_px,
+                k_sc=default_threshold(dataset) if inventory.has("histograms") else None,
+                interpolation=interpolation_of(dataset.column("pairs").identity),
+            )
         run.progress.advance(1)
         generated, levels = [], {}
         if images and genview:
@@ -95,6 +105,7 @@ class ReportStage(FitStage[ReportConfig]):
         filter_lines = filter_words(dataset, sample) if sample and histograms else []
         content = Content(
             inventory=inventory,
+            everything=everything,
             comparisons=comparisons,
             verdicts=find_verdicts(inventory, comparisons, tables, filter_lines),
             experiments=show_experiments(dataset),

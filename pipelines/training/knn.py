@@ -9,7 +9,7 @@ from torch import Tensor
 
 from viewkit.pipelines.encoders.encoder import FeatureExtractor
 from viewkit.pipelines.encoders.labelled_features import labelled_features
-from viewkit.pipelines.encoders.labels import Labels
+from viewkit.pipelines.labels import Labels
 from viewkit.pipelines.pairs.samples import SampleReader
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.neighbours import vote

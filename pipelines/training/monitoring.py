@@ -114,7 +114,7 @@ class TensorBoard:
         except ImportError as error:
             raise ConfigError(
                 "--tensorboard needs the package tensorboard, which is not installed; "
-                "run: pip install 'viewkit[tracking]'"
+                "run: pip install '.[tracking]', where viewkit's source is"
             ) from error
         self.writer = SummaryWriter(folder / TENSORBOARD, purge_step=resume_at + 1 if resume_at else None)
 

@@ -6,8 +6,8 @@ from typing import Any, Generic, TypeVar
 
 from torch.optim import Optimizer
 
-from viewkit.pipelines.encoders.labels import labels_of
 from viewkit.pipelines.engine.contract import Run
+from viewkit.pipelines.labels import labels_of
 from viewkit.pipelines.models.norms import share_norms
 from viewkit.pipelines.pairs.samples import SampleReader
 from viewkit.pipelines.pairs.source import PairSource

@@ -14,7 +14,6 @@ from small_datasets import contents
 from tiny_chain import photographs
 
 from viewkit.cli.chain import chain_of
-from viewkit.cli.compare import filled
 from viewkit.cli.main import run
 from viewkit.pipelines.compare.config import CompareConfig
 from viewkit.pipelines.experiments.experiment import load_experiment
@@ -118,12 +117,18 @@ def test_an_experiment_with_a_comparison_has_it_in_place_of_its_runs(tmp_path):
     assert job.config.steps_asked() == (2, 3) and job.locations["name"] == "tiny_one"
 
 
-def test_the_command_takes_the_table_of_an_experiment_and_its_own_options_override_it(tmp_path):
+def test_the_command_takes_the_table_of_an_experiment_and_its_own_options_override_it(tmp_path, monkeypatch):
     path = tmp_path / "tiny.toml"
     path.write_text(TINY)
-    own = filled(CompareConfig(matters=3.0), str(path))
-    assert (own.seeds, own.steps_asked(), own.matters) == (2, (2, 3), 3.0)
-    assert filled(CompareConfig(seeds=4), str(path)).seeds == 4 and filled(CompareConfig(), None) == CompareConfig()
+    jobs = []
+    monkeypatch.setattr("viewkit.cli.compare.compare", lambda job, devices, **options: jobs.append((job, options)))
+    line = ["compare", str(tmp_path / "d"), str(tmp_path / "t"), "--experiment", str(path)]
+    assert run([*line, "--matters", "3"]) == run([*line, "--seeds", "6", "--redo"]) == 0
+    (first, _), (second, options) = jobs
+    assert (first.config.seeds, first.config.steps_asked(), first.config.matters) == (2, (2, 3), 3.0)
+    assert (
+        second.config.seeds == 6 == CompareConfig().seeds and options["redo_stale"]
+    )  # given, though it is the default
 
 
 def test_a_wrong_option_of_an_arm_is_named_before_anything_runs(tmp_path, capsys):
@@ -139,7 +144,7 @@ def test_a_comparison_ends_with_verdicts_and_stands_in_the_report(packed, tmp_pa
     train = Path(shutil.copytree(packed / "train", tmp_path / "train"))
     line = ["compare", str(train), str(packed / "test"), "--arms", "random,hard", "--seeds", "2", *SMALL]
     assert run([*line, "--dry-run"]) == 0
-    assert "hard, 3 steps: 2 runs, " in capsys.readouterr().out and not (train / "runs").exists()
+    assert "hard, 3 steps: 0 of 2 runs are there, " in capsys.readouterr().out and not (train / "runs").exists()
     assert run(line) == 0
     out = capsys.readouterr().out
     assert "2 seeds decide nothing" in out and "[4/4]" in out and "compare: 2 runs" in out

@@ -130,16 +130,16 @@ function sayThresholds() {
 }
 
 function commandText() {
-  if (data.run) return `viewkit pretrain DATASET --framework ${data.options.framework} --policy ${data.policy} --select ${data.options.select} --views ${data.options.views}`;
+  if (data.run) return data.command ?? "";
   const words = ["viewkit pretrain DATASET --name NAME"];
-  if (!data.scored) return `${words[0]} --select stored --pairs ${data.of} --policy ${data.policy}`;
+  if (!data.scored) return `${words[0]} --select stored --pairs ${data.of} --policy ${data.policy_word}`;
   const lines = [];
   let column = data.of;
   if (state.gamma !== state.gammaAtFirst) {
     column = `${data.of}_gamma_${String(state.gamma).replace(/[^0-9a-z]/g, "_")}`;
     lines.push(`viewkit rescore DATASET --gamma ${state.gamma} --column ${column}`);
   }
-  words.push(`--select vs2fi --pairs ${column} --policy ${data.policy}`);
+  words.push(`--select vs2fi --pairs ${column} --policy ${data.policy_word}`);
   words.push(state.share === null ? `--k-sc ${state.kSc}` : `--filter-share ${state.share}`);
   if (state.kAl !== state.kAlAtFirst) words.push(`--k-al ${state.kAl}`);
   return [...lines, words.join(" ")].join("\n");
@@ -147,8 +147,9 @@ function commandText() {
 
 function sayCommand() {
   byId("command").textContent = commandText();
+  byId("command").hidden = byId("copy-command").hidden = commandText() === "";
   const brushed = axes.some((axis) => axis.brush) || state.className !== "" || state.run !== "" || state.key || state.pictured;
-  const why = data.scored ? "The options that train on what the thresholds keep" : "The options that train on these pairs";
+  const why = data.runs ? "Several runs were trained with options of their own: browse one of them for its" : data.run ? "What this run's views were made with, where it is not the default; its other options are not shown" : data.scored ? "The options that train on what the thresholds keep" : "The options that train on these pairs";
   byId("take-about").textContent = `${why}${brushed ? "; ranges, class and key are no options of a training: take the keys for that" : ""}. Keys are those of the images of the selected pairs, one a line, as viewkit generate --only reads them.`;
 }
 

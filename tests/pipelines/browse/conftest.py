@@ -5,7 +5,6 @@ import sys
 
 import numpy as np
 import pytest
-from browser import launched
 from small_datasets import CPU
 from vs2fi_world import pictures
 
@@ -171,9 +170,3 @@ def scored(tmp_path_factory):
 def build():
     """The functions and constants of this file."""
     return sys.modules[__name__]
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    with launched() as browser:
-        yield browser

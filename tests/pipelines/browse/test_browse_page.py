@@ -227,6 +227,7 @@ def test_one_of_several_runs_is_selected(chromium, scored, tmp_path, build):
         selected = numbers(page, "viewkit.selected")
         assert selected.tolist() == [0] * (30 * PAIRS) + [1] * (30 * PAIRS)
         settle(page)
+        assert page.locator("#command").is_hidden() and page.locator("#copy-command").is_hidden()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -3,6 +3,7 @@ import hashlib
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from PIL import Image
 from small_datasets import CPU
 
 from viewkit.pipelines.browse.candidates import Groups, joined, read_groups
+from viewkit.pipelines.browse.command import policy_word, run_command
 from viewkit.pipelines.browse.config import BrowseConfig
 from viewkit.pipelines.browse.data import KINDS, as_script
 from viewkit.pipelines.browse.measures import crop_overlaps
+from viewkit.pipelines.browse.shown import logged_by, stored_pairs
 from viewkit.pipelines.browse.stage import BrowseStage
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.engine.seeds import smallest
@@ -23,6 +26,7 @@ from viewkit.pipelines.views.render.render import render
 from viewkit.shards.codecs import decode_image, decode_npy
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, MissingError
+from viewkit.shards.row import Row
 
 SMALL = BrowseConfig(points=120, pairs=24)
 PAIRS = 6
@@ -253,3 +257,27 @@ def test_options_out_of_range_are_refused_by_name(option):
     (name,) = option
     with pytest.raises(ConfigError, match=f"{name} is"):
         BrowseConfig(**option)
+
+
+def test_qualities_of_the_same_views_are_shown_of_rescored_pairs(scored, build):
+    pairs = scored.column("pairs")
+    rows = [Row(row.key, row.fields) for row in pairs.rows(0)]
+    inputs = {**pairs.identity.inputs, "similarities": pairs.digest}
+    build.write_column(scored, "pairs_rescored", rows, "rescore", pairs.identity.config, inputs)
+    shown = stored_pairs(scored, "pairs_rescored", None)
+    assert shown.quality == "quality"
+    assert stored_pairs(scored, "pairs_drawn", None).quality is None
+
+
+def test_what_the_page_says_to_type_names_policies_that_a_training_takes(scored):
+    shown, run = stored_pairs(scored, "pairs", None), logged_by(scored, ["hard"], None)
+    assert policy_word(shown) == "strengthened"
+    for given, word in (("my/own.toml", "my/own.toml"), ("a b.toml", "'a b.toml'"), (None, "own.toml")):
+        identity = replace(shown.identity, config={"policy": given} if given else {})
+        assert policy_word(replace(shown, identity=identity, policy=replace(shown.policy, name="own"))) == word
+    other = replace(run.identity, config={**run.config, "alpha": 0.5, "select_static_colour": True})
+    said = run_command(replace(run, identity=other)).split(" --")
+    assert said[:4] == ["viewkit pretrain DATASET", "name NAME", "framework moco_v3", "side-px 32"]
+    assert said[4] == "policy strengthened" and "select hard" in said
+    assert "alpha 0.5" in said and "select-static-colour" in said and not any("weights" in each for each in said)
+    assert run_command(replace(run, of="runs/hard,second")) is None and run_command(shown) is None

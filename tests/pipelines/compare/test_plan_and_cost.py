@@ -28,6 +28,12 @@ def test_arms_of_nearly_the_same_cost_share_the_longer_control():
     assert {each.of.arm: each.cell.steps for each in found} == {"a": 200, "b": 200, "c": 150}
 
 
+def test_a_control_as_long_as_another_length_is_the_references_own_run_there():
+    cells = [Cell("vs2fi", 150), Cell("vs2fi", 300)]
+    short, long = plan_controls("random", list(zip(cells, (2.0, 1.5), strict=True)))
+    assert short.cell == Cell("random", 300) and long.cell == Cell("random", 450, control=True)
+
+
 def test_runs_are_named_by_comparison_arm_length_and_seed():
     assert Cell("vs2fi", 150).run("mine", 3) == "mine-vs2fi-150-3"
 

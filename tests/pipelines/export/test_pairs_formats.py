@@ -33,16 +33,19 @@ from written_pairs import (
 from viewkit.cli.main import run
 from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.encoders.preprocess import Preprocess
-from viewkit.pipelines.export import formats
+from viewkit.pipelines.export import atlas, formats
 from viewkit.pipelines.export.atlas import SPREAD
 from viewkit.pipelines.export.formats import FORMATS, OPENED, export_pairs
+from viewkit.pipelines.export.pictures import pictures_of
 from viewkit.pipelines.export.table import PairTable, shortest
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.views.boxes import overlap
 from viewkit.pipelines.views.recipe import BOX, SOURCE
-from viewkit.shards.codecs import decode_image, image_field
+from viewkit.shards.artifact import IDENTITY, finish_artifact
+from viewkit.shards.codecs import decode_image, encode_json, image_field
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
+from viewkit.shards.identity import Identity, write_identity
 
 PAIRS_IN_ALL = (ROWS - 1) * ROUNDS * PAIRS
 SCORES = ["semantic_consistency", "alignment_level", "similarity_top"]
@@ -240,8 +243,6 @@ def test_principal_components_are_those_of_the_mean_features_of_both_views(datas
 
 
 def test_a_picture_shows_both_views_as_they_are_rendered(dataset):
-    from viewkit.pipelines.export.pictures import pictures_of
-
     image = next(PairTable(dataset).images())
     urls = pictures_of(image, 40)
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(urls[0].partition(",")[2]))).convert("RGB"), float)
@@ -332,7 +333,9 @@ def test_parquet_without_pyarrow_is_one_line_that_says_how_it_is_had(dataset, tm
     for name in [name for name in sys.modules if name.startswith("pyarrow")]:
         monkeypatch.delitem(sys.modules, name)
     for to, format in [("pairs.parquet", None), ("hf", "huggingface")]:
-        with pytest.raises(ConfigError, match=r"pip install 'viewkit\[parquet\]', or choose \.csv or \.jsonl"):
+        with pytest.raises(
+            ConfigError, match=r"pip install '\.\[parquet\]', where viewkit's source is, or choose \.csv or \.jsonl"
+        ):
             export_pairs(dataset, tmp_path / to, format)
     assert list(tmp_path.iterdir()) == []
 
@@ -388,3 +391,28 @@ def test_memory_is_bounded_by_a_shard(dataset, monkeypatch):
     for _ in range(7):
         next(images)
     assert opened == [0, 1]
+
+
+def test_labels_attached_later_and_their_names_are_in_the_table(tmp_path):
+    own = written_pairs(tmp_path / "data")
+    labels = encode_json({"classes": {"9": "late"}, "labels": {UNLABELLED: 9, key_of(1): 9}})
+    folder = own.path / "labels"
+    folder.mkdir()
+    (folder / "labels.json").write_bytes(labels)
+    identity = Identity("label", 1, {}, {"images": own.column("images").digest}, {})
+    write_identity(folder / IDENTITY, identity)
+    finish_artifact(folder, identity.digest, {}, ())
+    found = {image.key: (image.label, image.class_name) for image in PairTable(own).images()}
+    assert found[UNLABELLED] == (9, "late") and found[key_of(1)][0] == 1
+    late = [record["label"] for record in PairTable(own).records() if record["key"] == UNLABELLED]
+    assert set(late) == {9}
+
+
+def test_pictures_of_an_atlas_are_resized_as_the_policy_of_the_pairs_says(dataset, tmp_path, monkeypatch):
+    image = next(PairTable(dataset).images())
+    wanted = {name: pictures_of(image, 24, name)[0] for name in ("bilinear", "bicubic")}
+    assert wanted["bilinear"] != wanted["bicubic"]
+    for name in wanted:
+        monkeypatch.setattr(atlas, "interpolation_of", lambda identity, name=name: name)
+        export_pairs(dataset, tmp_path / f"{name}.jsonl", "embedding-atlas", limit=1, side_px=24)
+        assert next(iter(read_jsonl(tmp_path / f"{name}.jsonl")))["picture"] == wanted[name]

@@ -7,12 +7,21 @@ import pytest
 from PIL import Image
 
 from viewkit.cli.main import run
-from viewkit.pipelines.encoders.labels import Labels, labels_of
+from viewkit.pipelines.browse.measures import read_classes
 from viewkit.pipelines.evaluate.labelled import find_labelled, read_labelled
+from viewkit.pipelines.labels import Labels, labels_of
+from viewkit.pipelines.pack.composition import NO_CLASS
+from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import row_key
 from viewkit.pipelines.pack.labels import Entry, match, numbers_of
+from viewkit.pipelines.pack.packed import open_packed
+from viewkit.pipelines.pack.raw import LABEL
+from viewkit.pipelines.pack.source import open_source
+from viewkit.pipelines.pairs.stream import label_of
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
+from viewkit.shards.row import Row
+from viewkit.shards.stream import RowTurn
 
 NAMES = ("a/1.png", "a/2.png", "b/3.png", "4.png")
 
@@ -145,3 +154,51 @@ def test_labels_are_an_input_of_evaluate(unlabelled, tmp_path, capsys):
     verified = ran(capsys, "verify", unlabelled.path, "--json")[1]
     subjects = [json.loads(line)["subject"] for line in verified.splitlines()]
     assert "labels/labels.json" in subjects and "labels: made from what is here" in subjects
+
+
+def test_classes_that_are_one_number_in_two_spellings_are_refused():
+    with pytest.raises(DataError, match=r"^label: classes '01' and '1' are both number 1; write the number") as found:
+        numbers_of(["1", "2", "01"])
+    assert "\n" not in str(found.value)
+    assert numbers_of(["01", "02"]) == {"01": 1, "02": 2}
+
+
+@pytest.fixture
+def labelled(unlabelled, tmp_path, capsys):
+    """One image of each class but 4.png, which has none."""
+    table = tmp_path / "labels.csv"
+    table.write_text("a/1.png,cat\na/2.png,dog\nb/3.png,ant\n")
+    assert ran(capsys, "label", unlabelled.path, "--from", table)[0] == 0
+    return unlabelled
+
+
+def test_mosaics_of_a_dataset_see_the_labels_attached_to_it(labelled, tmp_path, capsys):
+    config = PackConfig(mosaics=2, grid="1x2")
+    parts = open_packed(labelled, config)
+    named = {parts.row(at).key: parts.row(at).fields.get(LABEL) for at in range(4)}
+    assert named == dict(zip(map(row_key, NAMES), (b"cat", b"dog", b"ant", None), strict=True))
+    by_key = dict(zip(labelled.column("images").keys(), parts.labels().tolist(), strict=True))
+    assert [by_key[row_key(name)] for name in NAMES] == [1, 2, 0, NO_CLASS]
+    source = f"mosaic:{labelled.path}"
+    made = open_source(source, config)
+    assert made.notes == ("1 images of the source have no class and take no part in mosaics",)
+    (tmp_path / "labels.csv").write_text("a/1.png,cat\na/2.png,dog\nb/3.png,dog\n")
+    again = ("label", labelled.path, "--from", tmp_path / "labels.csv", "--redo")
+    assert ran(capsys, *again)[0] == 0 and open_source(source, config).digest != made.digest
+
+
+def test_pairs_have_attached_labels_and_an_image_s_own_first():
+    labels = Labels({"a": 7, "b": 3}, {7: "cat", 3: "dog"})
+
+    def turn(key, fields):
+        return RowTurn(Row(key, fields), 0, 0)
+
+    found = [label_of(turn(*row), labels) for row in (("a", {}), ("a", {"cls": b"1"}), ("c", {}))]
+    assert found == [7, 1, -1]
+
+
+def test_the_classes_of_a_page_are_those_attached(labelled):
+    keys, images = [row_key(name) for name in NAMES], labelled.column("images")
+    places, names = read_classes(keys, images, labels_of(labelled))
+    assert names == ["ant", "cat", "dog"] and places.tolist() == [1, 2, 0, 2**16 - 1]
+    assert read_classes(keys, images)[1] == []

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from viewkit.pipelines.pairs.same_policy import differing, follows, sampled_by
+from viewkit.pipelines.pairs.same_policy import differing, follows, interpolation_of, sampled_by
 from viewkit.pipelines.views.policies import POLICIES
 from viewkit.pipelines.views.policy import IouCeiling, JointSpec
 from viewkit.shards.document import digest
@@ -44,3 +44,10 @@ def test_a_file_policy_is_told_by_its_content():
 def test_every_difference_is_named_once():
     said = differing(sampled_by(STRENGTHENED), sampled_by(POLICIES["moco_v3"].with_joint(JointSpec())))
     assert said == ["area (0.08, 1.0) against (0.2, 1.0)", "joint"]
+
+
+def test_views_are_resized_as_their_named_policy_says_and_bilinearly_where_it_is_not_known():
+    of = lambda content: Identity("score", 1, {}, {"policy": digest(content)}, {})  # noqa: E731
+    assert interpolation_of(of(POLICIES["byol"].to_dict())) == "bicubic"
+    assert interpolation_of(of(POLICIES["moco_v3"].to_dict())) == "bilinear"
+    assert interpolation_of(of({"name": "mine"})) == "bilinear"

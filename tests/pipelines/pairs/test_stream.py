@@ -132,6 +132,7 @@ def test_columns_of_other_images_and_options_that_do_not_fit_are_refused(dataset
         ({"columns": "images"}, "columns is 'images'; give a list of names"),
         ({"columns": ("images", "images")}, "each once"),
         ({"shuffle": -1}, "shuffle is -1"),
+        ({"seed": -1}, "seed is -1; it must be 0 or more"),
         ({"batch_size": 8}, "batch_size belongs to pairs; give select, too"),
         ({"side_px": 32}, "side_px belongs to pairs"),
         ({"select": "vs2fi", "policy": "simclr"}, "select='vs2fi' renders pairs, which needs side_px"),

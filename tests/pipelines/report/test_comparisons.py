@@ -6,6 +6,7 @@ import pytest
 from viewkit.pipelines.compare.plan import Cell
 from viewkit.pipelines.compare.summary import Evaluated, summarise_cell, summarise_difference
 from viewkit.pipelines.compare.verdict import Rules
+from viewkit.pipelines.published import Record, write_record
 from viewkit.pipelines.report.accuracy import summary_lines
 from viewkit.pipelines.report.comparisons import compared_runs, show_comparison, text_lines
 from viewkit.pipelines.report.config import ReportConfig
@@ -89,3 +90,21 @@ def test_the_terminal_says_the_same(compared):
     assert lines[1].endswith("knn20: helps") and "not worth its cost (against random, 250 steps)" in lines[2]
     assert any(line.startswith("rule: fewer than 6 seeds") for line in lines)
     assert "Comparison 'mine':" in summary_lines(compared)
+
+
+def test_a_dataset_that_was_only_compared_says_so_and_lists_every_run(compared, build):
+    from small_datasets import CPU
+
+    from viewkit.pipelines.engine.run import run_stage
+
+    for place in range(3):
+        for seed in range(6):
+            build.make_run(compared, f"{place}-{seed}", seed=seed)
+    write_record(Record("mine", "Mine", "", "", "images", ()), compared)
+    run_stage(ReportStage(), ReportConfig(view_px=32), compared, CPU)
+    html = (compared.path / "report" / "index.html").read_text()
+    assert "18 finished runs,\n    1 comparison." in html
+    assert 'Every run that was evaluated belongs to a comparison: see <a href="#comparisons">' in html
+    assert "Nothing is published for it; its runs are compared above." in html
+    assert "There is no finished run yet" not in html and "Nothing has been trained" not in html
+    assert "viewkit pretrain DATASET --name 2-5 --config" in html and "18 more are runs of comparisons" in html

@@ -1,7 +1,7 @@
 """The page in a real browser."""
 
 import pytest
-from browser import PHONE, Watched, launched
+from browser import PHONE, Watched
 from small_datasets import CPU
 
 from viewkit.pipelines.engine.run import run_stage
@@ -11,12 +11,6 @@ from viewkit.pipelines.report.stage import ReportStage
 pytestmark = pytest.mark.slow
 
 UNDER = "([x, y]) => document.elementFromPoint(x, y).querySelector('title')?.textContent"
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with launched() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,13 @@
 import numpy as np
 import pytest
+import torch
 
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.pairs.column import read_pairs
-from viewkit.pipelines.report.pairs import make_galleries, pick_pairs
+from viewkit.pipelines.report.pairs import make_galleries, pick_pairs, render_views
+from viewkit.pipelines.views.recipe import neutral_recipes
+from viewkit.pipelines.views.render.render import render
+from viewkit.shards.codecs import decode_image
 from viewkit.shards.errors import DataError
 
 ALL = np.ones((3, 1, 2), dtype=bool)
@@ -57,3 +61,26 @@ def test_rows_of_other_shapes_are_said_to_be_damaged(images_only, build, monkeyp
     build.make_pairs(images_only)
     with pytest.raises(DataError, match="delete the column and rerun 'viewkit score'"):
         read_pairs(images_only.column("pairs"), 100)
+
+
+def test_galleries_of_alignment_level_follow_the_k_sc_that_they_are_given(everything):
+    sample, images = read_pairs(everything.column("pairs"), 100), everything.column("images")
+    low, high = make_galleries(sample, images, everything.column("genview"), count=30, side_px=32, k_sc=0.25)[2:]
+    assert "0.250, the trainer's k_SC by default" in low.about and "0.250" in high.about
+    above = {pair.key for pair in high.examples if pair.consistency >= 0.25}
+    assert above == {f"row{k:02d}" for k in range(10, 24)}  # 10 / 40 and more; others show their best pair
+    (only,) = {pair.consistency for pair in low.examples if pair.key == "row05"}
+    assert only == pytest.approx(5.2 / 40)
+
+
+def test_views_are_resized_as_the_policy_says(everything):
+    images = everything.column("images")
+    image = torch.from_numpy(decode_image(images.fields(0)))
+    recipes = neutral_recipes(1, 20)
+    for interpolation in ("bilinear", "bicubic"):
+        (shown,) = render_views([image.numpy()], recipes, 20, interpolation)
+        wanted = render(
+            [image], recipes, np.zeros(1, int), side_px=20, mean=(0, 0, 0), std=(1, 1, 1), interpolation=interpolation
+        )
+        np.testing.assert_array_equal(shown, (wanted[0].clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy())
+    assert (shown != render_views([image.numpy()], recipes, 20)[0]).any()
