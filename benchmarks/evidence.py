@@ -94,8 +94,9 @@ def gpu_studies() -> tuple[Study, ...]:
 
 STUDIES = (*CPU_STUDIES, *gpu_studies())
 FALSE = "no_shared_things"
-AUDITED = {"sc": "semantic_consistency", "al": "alignment_level"}
-"""Arm -> the audit's name of its selection, where they differ."""
+AUDITED = {"al": "alignment_level"}
+"""Arm -> the audit's name of its selection, where they differ. The audit's SC filters at the default share alone."""
+AREAS = {"roc_area": "all pairs", "roc_area_apart": "pairs that do not overlap"}
 
 
 def command_of(study: Study, sources: tuple[str, str], out: Path, changes: Sequence[str] = ()) -> list[str]:
@@ -160,9 +161,8 @@ def audited(audit: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "false": {each["name"]: {name: each["bad"][FALSE][name] for name in ("share", "error")}
                   for each in audit["selections"] if FALSE in each["bad"]},
-        "rules": {name: {each["name"]: {"area": each["roc_area"], "error": each["roc_error"]}
-                         for each in questions[name]["rules"]}
-                  for name in questions if name.startswith(FALSE)},
+        "rules": {each["name"]: {area: [each[area], each[area.replace("area", "error")]] for area in AREAS}
+                  for each in questions[FALSE]["rules"]},
     }  # fmt: skip
 
 
@@ -259,16 +259,13 @@ def verdicts(found: Mapping[str, Any]) -> str:
     return "; ".join(f"{probe}: {text}" for probe, text in said.items())
 
 
-def rule_lines(rules: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
-    names = list(dict.fromkeys(name for own in rules.values() for name in own))
-    headers = {FALSE: "all pairs", f"{FALSE}_apart": "pairs that do not overlap"}
-    rows = [[name.replace("_", " "), *(area(own.get(name)) for own in rules.values())] for name in names]
-    columns = ["how well it finds false positives (ROC area)", *(headers.get(each, each) for each in rules)]
-    return [*markdown(columns, rows), ""]
+def rule_lines(rules: Mapping[str, Mapping[str, Sequence[float | None]]]) -> list[str]:
+    rows = [[name.replace("_", " "), *(shown_area(*own[area]) for area in AREAS)] for name, own in rules.items()]
+    return [*markdown(["how well it finds false positives (ROC area)", *AREAS.values()], rows), ""]
 
 
-def area(found: Mapping[str, float] | None) -> str:
-    return "" if found is None else f"{found['area']:.3f} ± {found['error']:.3f}"
+def shown_area(value: float | None, error: float | None) -> str:
+    return "" if value is None or error is None else f"{value:.3f} ± {error:.3f}"
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

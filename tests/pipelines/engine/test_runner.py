@@ -91,7 +91,11 @@ def start_job(tmp_path, workers):
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(sys.modules["toy_stages"].__file__)}
     command = [sys.executable, str(script), str(tmp_path / "data"), str(workers)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes)
+
+    def hear():  # a shell's background jobs ignore SIGINT, and so would all that they start
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    return subprocess.Popen(command, env=environment, text=True, start_new_session=True, preexec_fn=hear, **pipes)
 
 
 @pytest.mark.slow
