@@ -184,7 +184,7 @@ INTRODUCTION = """\
 
 # Does it help?
 
-Every table below is one experiment, run as it stands in `pipelines/experiments/files`, and is published whatever it
+Every table below is one experiment of `pipelines/experiments/files`, run by the command above it, and is published whatever it
 says. All arms of a table have the same images, steps, network and view specification; seed i gives all arms the same
 first weights and the same order of images. Differences are paired over seeds, in points, with their 95 % t interval;
 the verdicts follow the rules of [compare](compare.md), fixed beforehand. A placebo takes the same selection with what
