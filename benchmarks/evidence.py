@@ -185,11 +185,12 @@ INTRODUCTION = """\
 # Does it help?
 
 Every table below is one experiment of `pipelines/experiments/files`, run by the command above it, and is published
-whatever it says. All arms of a table have the same images, steps, network and view specification; seed i gives all arms
-the same first weights and the same order of images. Differences are paired over seeds, in points, with their 95 % t interval;
-the verdicts follow the rules of [compare](compare.md), fixed beforehand. A placebo takes the same selection with what
-is known of a row's pairs permuted among them; the oracle knows the truth. *Cost* is all operations, those of the
-offline stages included, over the reference's; *paid for* compares with the reference trained longer by that cost.
+whatever it says. All arms of a table have the same images, steps, network and view specification; seed i gives all
+arms the same first weights and the same order of images. Differences are paired over seeds, in points, with their 95
+% t interval; the verdicts follow the rules of [compare](compare.md), fixed beforehand. A placebo takes the same
+selection with what is known of a row's pairs permuted among them; the oracle knows the truth. *Cost* is all
+operations, those of the offline stages included, over the reference's; *paid for* compares with the reference trained
+longer by that cost.
 
 The studies go on where they were stopped: `python benchmarks/evidence.py --out work`.
 """
