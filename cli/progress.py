@@ -201,7 +201,7 @@ class PlainProgress(Counted):
         print(printable(text), file=sys.stderr, flush=True)
 
     def finish(self, **summary: Any) -> None:
-        bars = bars_for(sys.stderr.encoding)
+        bars = bars_for(None if sys.stderr is None else sys.stderr.encoding)
         self.message("; ".join([finish_line(summary, time.monotonic() - self.made), *self.sparklines(bars)]))
 
 

@@ -18,12 +18,14 @@ VARIABLE = "VIEWKIT_RENDERER"
 CHOICES = ("auto", "torch", "compiled")
 DEFAULT = "auto"
 FOLDER = Path(__file__).parents[1] / "views" / "render"
+NO_MEMORY = ("cannot allocate memory", "failed to map segment")
+"""What the loader says where memory is short: no reason to render by other code, and with other bits."""
 REMEDY = "install a C compiler (gcc or clang) and then viewkit again, with pip's option --force-reinstall"
 
 
 @cache
 def find_library(folder: Path = FOLDER) -> ctypes.CDLL | str:
-    """The compiled library of `kernels.c`, or why it cannot be used."""
+    """The compiled library of `kernels.c`, or why it cannot be used. `MemoryError` where only memory is lacking."""
     paths = [path for suffix in EXTENSION_SUFFIXES if (path := folder / f"_kernels{suffix}").exists()]
     if not paths:
         return "not built: there was no C compiler when viewkit was installed"
@@ -32,6 +34,8 @@ def find_library(folder: Path = FOLDER) -> ctypes.CDLL | str:
         library.viewkit_source.restype = ctypes.c_char_p
         built_from = library.viewkit_source().decode()
     except (OSError, AttributeError) as error:
+        if any(sign in str(error).lower() for sign in NO_MEMORY):
+            raise MemoryError(f"no memory to load {paths[0].name}") from error
         return f"{paths[0].name} cannot be loaded ({error})"
     if built_from != source_digest(folder):
         return f"{paths[0].name} was built from another kernels.c"
