@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
-from viewkit.pipelines.pack.config import PackConfig
+from viewkit.pipelines.pack.config import PARQUET_OPTIONS, PackConfig
 from viewkit.pipelines.pack.ingest import Unusable, ingest
 from viewkit.pipelines.pack.keys import plain
 from viewkit.pipelines.pack.raw import IMAGES, LABEL, PATH, reject_file
@@ -16,15 +16,17 @@ from viewkit.shards.row import Reject, Row
 
 
 class PackStage(MapStage[PackConfig]):
-    """source: a folder, a WebDataset tar, a folder of such tars, ``demo:train``, ``demo:test``; or ``mosaic:`` and one
-    of these or the folder of a packed dataset."""
+    """source: a folder of images; a WebDataset tar, zip or parquet file, or a folder of these;
+    ``torchvision:NAME:SPLIT:ROOT``, ``demo:train``, ``demo:test``; or ``mosaic:`` and one of these or the folder of a
+    packed dataset."""
 
     name = "pack"
     shown_as = "images"
     holds: ClassVar[Mapping[str, str]] = {
         "jpg, png or webp": "one image, upright 8-bit RGB or grey; the source's bytes wherever decoders agree",
         "cls": "class index as ASCII digits, where there are labels",
-        "json": "source, format, mode, size [height, width] in px, what was done, label, the source's own metadata",
+        "json": "source, format, mode, size [height, width] in px (source_size, where it was resized), what was done, "
+        "label, the source's own metadata",
         "others": "further members of a source tar, unchanged, e.g. mask.png",
     }
     version = 1
@@ -46,8 +48,13 @@ class PackStage(MapStage[PackConfig]):
 
     def inputs(self, config: PackConfig, dataset: Dataset) -> Mapping[str, str]:
         """The listing (relative paths and sizes; for `demo:` the photographs): a source that has changed is noticed."""
-        listing = {"listing": self.sources(config, dataset).digest}
-        return {**listing, "mosaic": config.mosaic_layout} if self.source.startswith("mosaic:") else listing
+        found = {"listing": self.sources(config, dataset).digest}
+        if self.source.startswith("mosaic:"):
+            found["mosaic"] = config.mosaic_layout
+        for name in (*PARQUET_OPTIONS, "short_side_px"):
+            if getattr(config, name) is not None:
+                found[name] = f"{name.replace('_', ' ')}: {getattr(config, name)}"
+        return found
 
     def sources(self, config: PackConfig, dataset: Dataset) -> PackSources:
         """The source, listed once. Raises `DataError` when it is missing, empty or unreadable."""
@@ -92,10 +99,17 @@ def pack_row(raw: Row, config: PackConfig) -> Row | Reject:
     try:
         if "json" in kept:
             facts["metadata"] = read_metadata(kept["json"])
-        taken = ingest(raw.fields[images[0]], max_pixels=config.max_pixels, min_side_px=config.min_side_px)
+        taken = ingest(
+            raw.fields[images[0]],
+            max_pixels=config.max_pixels,
+            min_side_px=config.min_side_px,
+            short_side_px=config.short_side_px,
+        )
     except Unusable as refusal:
         return reject_file(path, refusal.reason, str(refusal), key=raw.key)
     facts.update(format=taken.format, mode=taken.mode, size=list(taken.size), done=list(taken.done))
+    if taken.resized_from is not None:
+        facts["source_size"] = list(taken.resized_from)
     if taken.profile:
         facts["colour_profile"] = "not applied"
     return Row(raw.key, {**kept, taken.extension: taken.data, "json": encode_json(facts)})
