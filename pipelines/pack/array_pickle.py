@@ -1,8 +1,8 @@
 """Reads a pickle of arrays, lists, numbers and texts, as CIFAR's batches are, without running anything of it.
 
 A pickle is a program: it may import and call whatever it names. Here it can name three functions of numpy and one of
-``codecs``, in whose place stand records of what they were given; every other name is an error. So is an instruction that
-would only fill the memory, and that no batch holds.
+``codecs``, in whose place stand records of what they were given; every other name is an error. So is an instruction
+that no batch holds and that would only fill the memory.
 """
 
 import codecs

@@ -7,6 +7,7 @@ ImageFolder (ImageNet, Imagenette, EuroSAT, Country211) is packed as a folder, w
 
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,6 +22,7 @@ from viewkit.pipelines.pack.folder import read_file
 from viewkit.pipelines.pack.keys import display, row_key, shuffled
 from viewkit.pipelines.pack.listing import Found, Texts, listing_digest, span
 from viewkit.pipelines.pack.raw import LABEL, PATH, extension_of
+from viewkit.shards.codecs import one_line
 from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
@@ -52,9 +54,7 @@ def open_torchvision(rest: str, config: PackConfig) -> Any:
     split, colon, root = more.partition(":")
     layout = LAYOUTS.get(name)
     if layout is None:
-        raise ConfigError(
-            f"pack: torchvision:{display(name)} is not known here; there are {', '.join(sorted(LAYOUTS))}"
-        )
+        raise ConfigError(f"pack: torchvision:{display(name)} is not known; there are {', '.join(sorted(LAYOUTS))}")
     if split not in layout.splits or not colon or not root.strip():
         raise ConfigError(
             f"pack: the source 'torchvision:{display(rest)}' is not torchvision:{name}:SPLIT:ROOT with a SPLIT of "
@@ -144,14 +144,25 @@ def _safe(path: str) -> str:
 
 
 def flowers102(folder: Path, split: str) -> Listed:
-    from scipy.io import loadmat
-
-    numbers = loadmat(folder / "setid.mat", squeeze_me=True)[{"train": "trnid", "val": "valid", "test": "tstid"}[split]]
-    labels = loadmat(folder / "imagelabels.mat", squeeze_me=True)["labels"]
-    chosen = [int(number) for number in np.atleast_1d(numbers)]
-    if min(chosen) < 1:
+    chosen = _matrix(folder / "setid.mat", {"train": "trnid", "val": "valid", "test": "tstid"}[split])
+    labels = _matrix(folder / "imagelabels.mat", "labels")
+    if min(chosen, default=1) < 1:
         raise ValueError("its images are numbered from 1")
-    return Listed([f"jpg/image_{number:05d}.jpg" for number in chosen], [int(labels[n - 1]) - 1 for n in chosen], ())
+    return Listed([f"jpg/image_{number:05d}.jpg" for number in chosen], [labels[n - 1] - 1 for n in chosen], ())
+
+
+def _matrix(path: Path, name: str) -> list[int]:
+    """The whole numbers of a variable in a MATLAB file; `ValueError` where it holds none."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        found = loadmat(path, variable_names=[name])[name]
+    except (MatReadError, NotImplementedError, zlib.error, KeyError, MemoryError) as error:
+        raise ValueError(f"{path.name} does not hold '{name}': {one_line(error)}") from error
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu":
+        raise ValueError(f"'{name}' of {path.name} is not of whole numbers")
+    return [int(number) for number in found.ravel()]
 
 
 def food101(folder: Path, split: str) -> Listed:

@@ -46,9 +46,11 @@ def flowers(root: Path) -> None:
 
     folder = root / "flowers-102"
     folder.mkdir(parents=True)
-    savemat(folder / "setid.mat", {"trnid": np.array([[2, 4]]), "valid": np.array([[1]]), "tstid": np.array([[3, 5]])})
-    savemat(folder / "imagelabels.mat", {"labels": np.array([[7, 1, 1, 102, 3]])})
-    for i in range(1, 6):
+    savemat(
+        folder / "setid.mat", {"trnid": np.array([[2, 4]]), "valid": np.array([[1, 6]]), "tstid": np.array([[3, 5]])}
+    )
+    savemat(folder / "imagelabels.mat", {"labels": np.array([[7, 1, 1, 102, 3, 9]])})
+    for i in range(1, 7):
         put(folder / "jpg" / f"image_{i:05d}.jpg", encoded(i, "JPEG"))
 
 
