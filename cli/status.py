@@ -103,7 +103,7 @@ def lines_of(found: dict[str, Any], rejects: bool) -> list[str]:
             size_text(float(entry["bytes"])),
             f"{entry['stage']} v{entry['version']}",
             entry["identity"][:12],
-            f"stale: {entry['stale']}" if entry["stale"] else "",
+            f"stale: {entry['stale']}" if entry["stale"] else _grown(entry),
         ]
         for entry in columns
     ]
@@ -128,8 +128,14 @@ def lines_of(found: dict[str, Any], rejects: bool) -> list[str]:
     return lines
 
 
+def _grown(entry: dict[str, Any]) -> str:
+    return f"lacks what was added to '{entry['grown'][0]}'; repeat its command" if entry["grown"] else ""
+
+
 def _state(entry: dict[str, Any]) -> str:
     state = "complete" if entry["complete"] else "unfinished"
+    if entry["grown"]:
+        state += f", of before '{entry['grown'][0]}' grew"
     return f"{state}, stale: {entry['stale']}" if entry["stale"] else state
 
 
@@ -174,6 +180,7 @@ def column_status(dataset: "Dataset", column: "Column") -> dict[str, Any]:
         "rejects": [{"key": each.key, "reason": each.reason, "detail": each.detail} for each in found],
         "bytes": sum(receipt.bytes for receipt in receipts),
         "stale": dataset.staleness(column.name),
+        "grown": dataset.grown_since(column.name),
     }
 
 
@@ -191,6 +198,7 @@ def artifact_status(dataset: "Dataset", name: str) -> dict[str, Any]:
         "numbers": artifact.numbers if artifact.is_complete else {},
         "bytes": sum(each["bytes"] for each in artifact.receipt["files"].values()) if artifact.is_complete else 0,
         "stale": dataset.staleness(name),
+        "grown": dataset.grown_since(name),
         "metrics": metrics_of(dataset, name),
     }
 

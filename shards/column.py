@@ -4,7 +4,7 @@ import hashlib
 import os
 import resource
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import FileIO
@@ -50,6 +50,8 @@ class Contents:
     shard_bytes: Sequence[int]
     unsettled: frozenset[int]
     """Shards whose tar still has the name of before its receipt; see `receipt.find_tar`."""
+    earlier: Mapping[str, int]
+    """Digest that the column had before it grew -> rows that it kept then."""
 
 
 class Column:
@@ -80,6 +82,11 @@ class Column:
     def num_shards(self) -> int:
         return self.identity.plan["shards"]
 
+    @property
+    def shards_before(self) -> list[int]:
+        """Shards that the column had each time before it grew."""
+        return [each.plan["shards"] for each in self.identity.earlier]
+
     def complete_shards(self) -> list[int]:
         """Shards whose receipt is there, in order."""
         return [shard for shard in range(self.num_shards) if (self.path / f"{shard_name(shard)}.json").exists()]
@@ -100,7 +107,7 @@ class Column:
             kept = self._receipts.get(shard)
         if kept is not None:
             return kept
-        receipt = read_receipt(self.path, shard, self.identity.digest)
+        receipt = read_receipt(self.path, shard, self.identity.digest_for(shard))
         check_size(self.path, receipt)
         with self._lock:
             self._receipts[shard] = receipt
@@ -118,7 +125,9 @@ class Column:
     def contents(self) -> Contents:
         """One pass over all receipts; `DataError` when together they do not account for every input."""
         seen, shard_bytes, rejects, unsettled = 0, [], {}, set()
-        hashed = hashlib.sha256(self.identity.digest.encode())
+        states = [(each.plan["shards"], hashlib.sha256(each.identity.encode())) for each in self.identity.earlier]
+        states.append((self.num_shards, hashlib.sha256(self.identity.digest.encode())))
+        kept = dict.fromkeys(range(len(states)), 0)
 
         def each() -> Iterator[Receipt]:
             nonlocal seen
@@ -129,7 +138,11 @@ class Column:
                     unsettled.add(receipt.shard)
                 rejects.update({reject.key: reject for _, reject in receipt.rejects})
                 places = [[place, reject.key, reject.reason] for place, reject in receipt.rejects]
-                hashed.update(canonical([receipt.sha256, places]))
+                said = canonical([receipt.sha256, places])
+                for number, (shards, hashed) in enumerate(states):
+                    if receipt.shard < shards:
+                        hashed.update(said)
+                        kept[number] += len(receipt.rows)
                 yield receipt
 
         index = build_index(each())
@@ -138,12 +151,19 @@ class Column:
                 f"{self.path}: its receipts account for {seen} of {self.identity.plan['rows']} inputs; "
                 f"run 'viewkit verify', or delete {self.path} and rerun 'viewkit {self.identity.stage}'"
             )
-        return Contents(index, hashed.hexdigest(), rejects, shard_bytes, frozenset(unsettled))
+        *earlier, (_, current) = states
+        before = {hashed.hexdigest(): kept[number] for number, (_, hashed) in enumerate(earlier)}
+        return Contents(index, current.hexdigest(), rejects, shard_bytes, frozenset(unsettled), before)
 
     @property
     def digest(self) -> str:
         """Digest of everything the column holds: its identity, every tar and every reject."""
         return self.contents.digest
+
+    @property
+    def earlier(self) -> Mapping[str, int]:
+        """Digest that the column had before it grew -> rows that it kept then; see `Identity.earlier`."""
+        return self.contents.earlier if self.identity.earlier else {}
 
     @property
     def index(self) -> RowIndex:

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from viewkit.shards.column import Column
+from viewkit.shards.commands import command_for
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.errors import ConfigError, DataError, MissingError
 from viewkit.shards.receipt import shard_name
 from viewkit.shards.row import Reject, Row
 
@@ -73,6 +74,12 @@ class ColumnSources:
 
 def check_alignment(first: Column, other: Column) -> None:
     """`DataError` unless every shard of `other` accounts for the rows of `first`, in the same order."""
+    if other.num_shards < first.num_shards and other.num_shards in first.shards_before:
+        command = command_for(other.name, other.identity.stage)
+        raise MissingError(
+            f"{other.path}: lacks the images that were added to '{first.name}' since it was written; rerun "
+            f"'{command}', it does only the new ones"
+        )
     if first.num_shards != other.num_shards:
         raise DataError(
             f"{other.path}: has {other.num_shards} shards and '{first.name}' has {first.num_shards}; "

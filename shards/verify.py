@@ -135,7 +135,7 @@ def _read_shard(column: Column, shard: int, keys: set[str]) -> int:
     receipt_path = column.path / f"{shard_name(shard)}.json"
     if not receipt_path.exists():
         raise DataError(f"{receipt_path}: missing, the shard is not written; rerun 'viewkit {column.identity.stage}'")
-    receipt = read_receipt(column.path, shard, column.identity.digest)
+    receipt = read_receipt(column.path, shard, column.identity.digest_for(shard))
     path = check_size(column.path, receipt)
     raw = read_file(path)
     if hashlib.sha256(raw).hexdigest() != receipt.sha256:

@@ -21,13 +21,14 @@ class PackConfig:
     """Pack images from a folder, tars, zip or parquet files, torchvision's folders or the bundled photographs
     (demo:train, demo:test) into a dataset."""
 
-    NOT_IN_IDENTITY: ClassVar[tuple[str, ...]] = (*MOSAIC_OPTIONS, *PARQUET_OPTIONS, "short_side_px")
+    NOT_IN_IDENTITY: ClassVar[tuple[str, ...]] = (*MOSAIC_OPTIONS, *PARQUET_OPTIONS, "short_side_px", "add")
     """They are among the inputs, by name, where they are given: mosaics also by the digest of the listing."""
 
     labels: Annotated[
         Literal["none", "folders"], "folders: the class is the folder of the first level (tars keep KEY.cls anyway)"
     ] = "none"
     rows_per_shard: Annotated[int, "rows of every shard but the last"] = 1024
+    add: Annotated[bool, "pack what is new in a source that has grown, into new shards; the others stay"] = False
     min_side_px: Annotated[int, "images with a shorter side are rejects"] = 16
     max_pixels: Annotated[int, "images that declare more pixels are rejects, before they are decoded"] = 67_108_864
     max_file_mb: Annotated[int, "larger files (in 10^6 bytes) are rejects, before they are read"] = 256

@@ -65,7 +65,12 @@ class ParquetSources:
         self._ends = np.cumsum([each.rows for each in self._groups], dtype=np.int64)
         if not self._groups:
             raise DataError(f"pack: '{display(self._files[0])}' has no row; parquet files with images are needed")
-        self.classes = self._table.names or self._classes_in_use()
+        self.classes: tuple[str, ...] | None = None
+        if self._table.label is not None and self._table.text_labels:
+            labels = list(self._text_labels(self._table.label))
+            self.classes = tuple(sorted({label for label in labels if label is not None}))
+            number = {label: place for place, label in enumerate(self.classes)}
+            self._class_of = np.array([-1 if label is None else number[label] for label in labels], dtype=np.int32)
         self.notes: tuple[str, ...] = (*notes, *self._table.notes)
         self._cursor: Cursor | None = None
 
@@ -120,23 +125,24 @@ class ParquetSources:
         extension = extension_of(shown)
         fields = {extension if extension in IMAGES else "jpg": image, PATH: shown.encode("utf-8", "surrogateescape")}
         if isinstance(label, str):
-            fields |= {"cls": b"%d" % self.classes.index(label), LABEL: label.encode("utf-8", "surrogateescape")}
+            number = int(np.searchsorted(np.array(self.classes, dtype=object), label))
+            fields |= {"cls": b"%d" % number, LABEL: label.encode("utf-8", "surrogateescape")}
         elif label is not None and label >= 0:  # -1 where it is not known
             fields["cls"] = b"%d" % label
-            if label < len(self.classes):
-                fields[LABEL] = self.classes[label].encode("utf-8", "surrogateescape")
+            if label < len(self._table.names):
+                fields[LABEL] = self._table.names[label].encode("utf-8", "surrogateescape")
         return Row(key, fields)
 
-    def _classes_in_use(self) -> tuple[str, ...]:
-        """Sorted names, where labels are texts; this reads their column whole."""
-        if self._table.label is None or not self._table.text_labels:
-            return ()
-        found: set[str] = set()
-        for number, name in enumerate(self._files):
-            for group in (each for each in self._groups if each.file == number):
-                cursor = Cursor(os.path.join(self._root, name), name, group, (self._table.label,))
-                found |= {label for label in cursor.rest() if label is not None}
-        return tuple(sorted(found))
+    def class_name(self, i: int) -> str | None:
+        """Of labels that are texts."""
+        number = -1 if self.classes is None else int(self._class_of[i])
+        return None if self.classes is None or number < 0 else self.classes[number]
+
+    def _text_labels(self, column: str) -> Iterator[str | None]:
+        """The labels of all rows in order; this reads their column whole."""
+        for group in self._groups:
+            name = self._files[group.file]
+            yield from Cursor(os.path.join(self._root, name), name, group, (column,)).rest()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cursor": None}

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
+from viewkit.pipelines.pack.added import open_added
 from viewkit.pipelines.pack.config import PARQUET_OPTIONS, PackConfig
 from viewkit.pipelines.pack.ingest import Unusable, ingest
 from viewkit.pipelines.pack.keys import plain
@@ -12,6 +14,7 @@ from viewkit.pipelines.pack.raw import IMAGES, LABEL, PATH, reject_file
 from viewkit.pipelines.pack.source import PackSources, open_source
 from viewkit.shards.codecs import encode_json
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.identity import Identity
 from viewkit.shards.row import Reject, Row
 
 
@@ -31,6 +34,7 @@ class PackStage(MapStage[PackConfig]):
     }
     version = 1
     uses_torch = False
+    elsewhere = "another dataset, --add where the source has only got new files"
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -59,8 +63,26 @@ class PackStage(MapStage[PackConfig]):
     def sources(self, config: PackConfig, dataset: Dataset) -> PackSources:
         """The source, listed once. Raises `DataError` when it is missing, empty or unreadable."""
         if config not in self._opened:
-            self._opened[config] = open_source(self.source, config, leave_out=dataset.path)
+            source = open_source(self.source, config, leave_out=dataset.path)
+            self._opened[config] = self._as_packed(source, config, dataset)
         return self._opened[config]
+
+    def _as_packed(self, source: PackSources, config: PackConfig, dataset: Dataset) -> PackSources:
+        """The source in the shards that the dataset has, where that has grown or is to grow."""
+        if not dataset.is_column(self.writes):
+            return source
+        column = dataset.column(self.writes)
+        is_packed = column.identity.inputs.get("listing") == source.digest
+        if is_packed and not column.identity.earlier:
+            return source
+        if not is_packed and not config.add:
+            return source
+        return open_added(source, column, config.rows_per_shard, adds=not is_packed)
+
+    def grows(self, config: PackConfig, dataset: Dataset, found: Identity, wanted: Identity) -> bool:
+        """With --add, where nothing but the listing is another."""
+        listing = {"listing": wanted.inputs["listing"]}
+        return config.add and replace(found, inputs={**found.inputs, **listing}, plan=wanted.plan, earlier=()) == wanted
 
     def prepare(self, config: PackConfig, run: Run) -> ShardFn:
         def pack(rows: Iterator[Row]) -> Iterator[Row | Reject]:

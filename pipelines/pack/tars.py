@@ -63,6 +63,8 @@ class Samples:
 
     kind: ClassVar[str]
     """Of the listing's digest."""
+    classes: None = None
+    """Classes are the numbers of KEY.cls."""
 
     def __init__(
         self, root: Path, tars: Sequence[Found], *, rows_per_shard: int, max_bytes: int, notes: Sequence[str] = ()
@@ -116,6 +118,9 @@ class Samples:
 
     def key(self, i: int) -> str:
         return row_key(self._names[int(self._order[i])])
+
+    def class_name(self, i: int) -> None:
+        return None
 
     def rows(self, shard: int) -> Iterator[Row | Reject]:
         """Raw rows of a shard. Raises `DataError` when a tar is no longer as long as it was when it was indexed."""
