@@ -75,7 +75,7 @@ class Dataset:
         if not self.is_column(name) and not self.is_artifact(name):
             raise self._missing(name, "input", f"{for_stage}: ")
         self.check_inputs(name)
-        self._check_grown(name, for_stage)
+        self.require_grown(name, for_stage)
         return self._part(name).digest
 
     def check_inputs(self, name: str) -> None:
@@ -130,7 +130,8 @@ class Dataset:
             if self.is_column(source) and self._is_complete(source) and wanted in self.column(source).earlier
         ]
 
-    def _check_grown(self, name: str, for_stage: str) -> None:
+    def require_grown(self, name: str, for_stage: str) -> None:
+        """`MissingError` for a column that lacks images which were added since."""
         if not self.is_column(name) or not (grown := self.grown_since(name)):
             return
         command = command_for(name, self.column(name).identity.stage)

@@ -69,8 +69,8 @@ class ParquetSources:
         if self._table.label is not None and self._table.text_labels:
             labels = list(self._text_labels(self._table.label))
             self.classes = tuple(sorted({label for label in labels if label is not None}))
-            number = {label: place for place, label in enumerate(self.classes)}
-            self._class_of = np.array([-1 if label is None else number[label] for label in labels], dtype=np.int32)
+            places = {label: place for place, label in enumerate(self.classes)}
+            self._class_of = np.array([-1 if label is None else places[label] for label in labels], dtype=np.int32)
         self.notes: tuple[str, ...] = (*notes, *self._table.notes)
         self._cursor: Cursor | None = None
 
