@@ -37,6 +37,7 @@ CPU_STUDIES = (
     Study("evidence-estimator-0", "estimator-0", MOSAICS, "Is an untrained estimator of any use?"),
     Study("evidence-estimator-100", "estimator-100", MOSAICS, "And one of 100 steps?"),
     Study("evidence-estimator-1600", "estimator-1600", MOSAICS, "And one of 1,600 steps?"),
+    Study("evidence-generated", "generated", MOSAICS, "What do generated views gain, and screening, and weights?"),
     Study("evidence-cifar10", "cifar10", ("cifar10", "cifar10_test"), "Ten ways on images of one object each."),
     Study("evidence-imagenette-64", "imagenette", IMAGENETTE, "Ten ways on photographs."),
 )
