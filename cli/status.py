@@ -161,8 +161,8 @@ def _curve(entry: dict[str, Any]) -> str:
 
 def column_status(dataset: "Dataset", column: "Column") -> dict[str, Any]:
     """The column as JSON values; unfinished columns count the shards that are complete."""
-    receipts = [column.receipt(shard) for shard in column.complete_shards()]
-    found = [reject for receipt in receipts for _, reject in receipt.rejects]
+    facts = list(column.facts(column.complete_shards()))
+    found = [reject for shard in facts for reject in shard.rejects]
     identity = column.identity
     return {
         "name": column.name,
@@ -172,12 +172,12 @@ def column_status(dataset: "Dataset", column: "Column") -> dict[str, Any]:
         "inputs": dict(identity.inputs),
         "identity": identity.digest,
         "shards": column.num_shards,
-        "shards_done": len(receipts),
-        "seen": sum(receipt.seen for receipt in receipts),
-        "kept": sum(len(receipt.rows) for receipt in receipts),
+        "shards_done": len(facts),
+        "seen": sum(shard.seen for shard in facts),
+        "kept": sum(shard.kept for shard in facts),
         "rejected": dict(Counter(reject.reason for reject in found)),
         "rejects": [{"key": each.key, "reason": each.reason, "detail": each.detail} for each in found],
-        "bytes": sum(receipt.bytes for receipt in receipts),
+        "bytes": sum(shard.bytes for shard in facts),
         "stale": dataset.staleness(column.name),
         "grown": dataset.grown_since(column.name),
     }

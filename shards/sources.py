@@ -85,11 +85,16 @@ def check_alignment(first: Column, other: Column) -> None:
             f"{other.path}: has {other.num_shards} shards and '{first.name}' has {first.num_shards}; "
             f"delete it and rerun 'viewkit {other.identity.stage}'"
         )
-    for ours, theirs in zip(first.receipts(), other.receipts(), strict=True):
-        place = f"shard {shard_name(ours.shard)}: column '{other.name}'"
-        rejected = {reject.key for _, reject in theirs.rejects}
-        expected = [row.key for row in ours.rows if row.key not in rejected]
-        found = [row.key for row in theirs.rows]
+    ours, theirs = first.index, other.index
+    rejected: dict[int, set[str]] = {}
+    for shard, reject in theirs.rejected:
+        rejected.setdefault(shard, set()).add(reject.key)
+    pairs = zip(ours.table["keys"].tolist(), theirs.table["keys"].tolist(), strict=True)
+    for shard in [shard for shard, (own, same) in enumerate(pairs) if own != same or shard in rejected]:
+        place = f"shard {shard_name(shard)}: column '{other.name}'"
+        gone = rejected.get(shard, set())
+        expected = [key for key in ours.keys_of(shard) if key not in gone]
+        found = theirs.keys_of(shard)
         if expected == found:
             continue
         held, wanted = set(found), set(expected)

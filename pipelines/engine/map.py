@@ -23,7 +23,7 @@ from viewkit.pipelines.engine.shard import ShardWork
 from viewkit.pipelines.engine.summary import Summary
 from viewkit.pipelines.engine.threads import one_thread
 from viewkit.pipelines.engine.workers import run_shards
-from viewkit.shards.column import Column
+from viewkit.shards.column import Column, ShardFacts
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import make_folder
@@ -116,8 +116,8 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
         remove_spools(folder, done)
         _settle(folder, done, ready.identity)
         summary = Summary(stage.name, folder)
-        for shard in done:
-            summary.add(column.receipt(shard))
+        for facts in column.facts(done):
+            summary.add(facts)
         total = summary.seen + ready.rows_in(left)
         _check_rejects(stage, summary, total, execution.max_rejects)
         if done and left:
@@ -131,7 +131,7 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
         remove_parts(folder, names)
         try:
             for receipt in _receipts(ready, left, progress):
-                summary.add(receipt)
+                summary.add(ShardFacts.of(receipt))
                 summary.written += 1
                 shards = f"{summary.shards}/{len(done) + len(left)}"
                 progress.advance(0, shards=shards, rejects=summary.rejected.total())
