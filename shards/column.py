@@ -236,9 +236,8 @@ class Column:
     def fields(self, index: int) -> dict[str, bytes]:
         """Extension -> bytes of row number `index`."""
         places = self.contents.index
-        block, row = places.find(index)
-        shard, size = places.shard_of(index), block.size.item(row)
-        file = self._file(shard)
+        shard, block, row = places.find(index)
+        size, file = block.size.item(row), self._file(shard)
         raw = os.pread(file.fileno(), size, block.offset.item(row))
         if xxhash.xxh3_64_intdigest(raw) != block.check.item(row):
             raise self._damaged(shard, block.key(row))

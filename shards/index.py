@@ -81,7 +81,7 @@ class Keys(Sequence[str]):
             return [self[i] for i in range(*place.indices(len(self)))]
         if not -len(self) <= place < len(self):
             raise IndexError(place)
-        block, row = self._index.find(int(place) % len(self))
+        _, block, row = self._index.find(int(place) % len(self))
         return block.key(row)
 
     def __iter__(self) -> Iterator[str]:
@@ -155,10 +155,10 @@ class RowIndex:
     def digest(self) -> str:
         return str(self.about["digest"])
 
-    def find(self, row: int) -> tuple[Block, int]:
-        """The block of row number `row`, and its place in it."""
-        shard = self.shard_of(row)
-        return self.block(shard), row - self._firsts[shard]
+    def find(self, row: int) -> tuple[int, Block, int]:
+        """The shard of row number `row`, its block, and the row's place in it."""
+        shard = bisect_right(self._firsts, row) - 1
+        return shard, self.block(shard), row - self._firsts[shard]
 
     def shard_of(self, row: int) -> int:
         return bisect_right(self._firsts, row) - 1
