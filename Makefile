@@ -73,7 +73,7 @@ pipeline: setup  ## an experiment on your images: make pipeline DATA=folder OUT=
 	$(VIEWKIT) run '$(EXPERIMENT)' '$(DATA)' '$(OUT)' $(if $(TEST),--test '$(TEST)') --set pack.labels=$(LABELS) --set generate.sign=$(SIGN)
 
 bench: setup  ## measure ours against the peers, every program that fits this machine
-	@for program in startup shards views score generate train_step; do \
+	@for program in startup shards scale views score generate train_step; do \
 	  test -f benchmarks/$$program.py || continue; \
 	  echo "== benchmarks/$$program.py"; $(BIN)/python benchmarks/$$program.py || exit $$?; \
 	done

@@ -28,7 +28,7 @@ from viewkit.pipelines.experiments.experiment import (
 )
 from viewkit.shards.errors import ConfigError, MissingError, ViewkitError
 
-SOURCE_KINDS = "a folder of images, WebDataset tars, or demo:train"
+SOURCE_KINDS = "a folder of images, tars, zip or parquet files, or demo:train"
 
 
 def experiments(

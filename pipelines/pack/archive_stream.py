@@ -54,8 +54,8 @@ class ArrowStream(io.RawIOBase):
             import pyarrow
         except ImportError as error:
             raise ConfigError(
-                f"pack: '{display(name)}' is compressed by {codec}, which takes pyarrow; install viewkit's extra "
-                "'parquet', or decompress it to a .tar"
+                f"pack: '{display(name)}' is compressed by {codec}, which takes pyarrow; pip install "
+                "'.[parquet]', where viewkit's source is, or decompress it to a .tar"
             ) from error
         self._begin = lambda: pyarrow.CompressedInputStream(pyarrow.OSFile(path), codec)
         self._stream, self._at = self._begin(), 0

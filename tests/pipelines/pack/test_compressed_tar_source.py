@@ -139,5 +139,5 @@ def test_class_folders_and_mosaics_need_other_sources(tmp_path):
 def test_without_pyarrow_zstandard_is_refused_by_name(tmp_path, monkeypatch):
     write(tmp_path / "a.TAR.ZST", tar_bytes(1))
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=r"takes pyarrow; install viewkit's extra 'parquet'"):
+    with pytest.raises(ConfigError, match=r"takes pyarrow; pip install '.\[parquet\]'"):
         open_source(str(tmp_path / "a.TAR.ZST"), CONFIG)

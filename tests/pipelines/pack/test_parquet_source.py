@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import warnings
 from pathlib import Path
 
 import pytest
@@ -175,8 +176,24 @@ def test_a_named_column_is_part_of_the_identity(tmp_path):
 def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"x")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match="pyarrow is not there; install viewkit's extra 'parquet'"):
+    with pytest.raises(
+        ConfigError, match=r"which takes pyarrow; pip install '.\[parquet\]', where viewkit's source is"
+    ):
         open_source(str(tmp_path), PackConfig())
+
+
+@pytest.mark.slow
+def test_what_datasets_itself_writes_is_read_with_its_classes(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
+        table = {"image": [{"bytes": encoded(i), "path": f"{i}.png"} for i in range(12)], "label": [0, 1] * 6}
+        datasets.Dataset.from_dict(table, features=features).to_parquet(tmp_path / "a.parquet", batch_size=5)
+    rows = everything(open_source(str(tmp_path / "a.parquet"), PackConfig()))
+    assert {(row.fields["png"], row.fields[LABEL]) for row in rows} == {
+        (encoded(i), [b"cat", b"dog"][i % 2]) for i in range(12)
+    }
 
 
 @pytest.mark.slow
