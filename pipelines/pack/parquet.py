@@ -198,8 +198,8 @@ def open_parquet(path: str, name: str) -> Any:
         from pyarrow import parquet
     except ImportError as error:
         raise ConfigError(
-            f"pack: '{display(name)}' is a parquet file, which takes pyarrow; pip install '.[parquet]', where viewkit's "
-            "source is"
+            f"pack: '{display(name)}' is a parquet file, which takes pyarrow; pip install '.[parquet]', where "
+            "viewkit's source is"
         ) from error
     try:
         return parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int64
 
-from viewkit.pipelines.pack.config import MOSAIC_OPTIONS, PackConfig
+from viewkit.pipelines.pack.config import MOSAIC_OPTIONS, PARQUET_OPTIONS, PackConfig
 from viewkit.pipelines.pack.keys import display
 from viewkit.pipelines.pack.listing import Found, Listing, kind_of_archive, list_folder
 from viewkit.shards.errors import ConfigError, DataError
@@ -77,6 +77,7 @@ def open_source(source: str, config: PackConfig, *, leave_out: Path | None = Non
         option = given[0].replace("_", "-")
         raise ConfigError(f"pack: --{option} is for mosaic:SOURCE alone; the source is '{display(source)}'")
     if colon and scheme in SCHEMES:
+        _refuse_parquet_options(source, config)
         opened: PackSources = _load(SCHEMES[scheme])(rest, config)
         return opened
     if not source.strip():
@@ -84,11 +85,20 @@ def open_source(source: str, config: PackConfig, *, leave_out: Path | None = Non
     root, listing = list_path(source, leave_out)
     for held, opener in PATHS.items():
         if getattr(listing, held):
+            if held != "parquets":
+                _refuse_parquet_options(source, config)
             found: PackSources = _load(opener)(root, listing, config)
             return found
     check_is_no_torchvision_folder(root, source)
     held = f"holds {listing.others} files, none of them an image or a tar" if listing.others else "is empty"
     raise DataError(f"pack: the source '{display(source)}' {held} (hidden ones are ignored); {NEEDED}")
+
+
+def _refuse_parquet_options(source: str, config: PackConfig) -> None:
+    given = [name for name in PARQUET_OPTIONS if getattr(config, name) is not None]
+    if given:
+        option = given[0].replace("_", "-")
+        raise ConfigError(f"pack: --{option} is for parquet files alone; the source is '{display(source)}'")
 
 
 def list_path(source: str, leave_out: Path | None) -> tuple[Path, Listing]:

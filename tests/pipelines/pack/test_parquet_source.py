@@ -10,6 +10,7 @@ from small_datasets import CPU
 from sources import encoded, everything
 
 from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.experiments.handful import copy_handful
 from viewkit.pipelines.pack import parquet as parquet_source
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.raw import LABEL, PATH
@@ -159,6 +160,13 @@ def test_what_cannot_be_read_is_one_line(columns, options, error, message, tmp_p
     assert "\n" not in str(caught.value)
 
 
+def test_other_sources_have_no_columns(tmp_path):
+    (tmp_path / "a.png").write_bytes(encoded())
+    for source in (str(tmp_path), "demo:test"):
+        with pytest.raises(ConfigError, match="--label-column is for parquet files alone; the source is"):
+            open_source(source, PackConfig(label_column="x"))
+
+
 def test_files_with_other_columns_are_refused_by_name(tmp_path):
     write(tmp_path / "a.parquet", {"image": [encoded()]})
     write(tmp_path / "b.parquet", {"img": [encoded()]})
@@ -209,3 +217,13 @@ def test_no_cut_or_flipped_byte_is_more_than_a_reject_or_one_line(tmp_path):
             assert "\n" not in str(error)
         else:
             assert all(isinstance(row, Row | Reject) for row in rows)
+
+
+def test_a_rehearsals_handful_is_taken_from_the_named_column(tmp_path):
+    count = 40
+    columns = {"a": [b"x"] * count, "b": [encoded(i) for i in range(count)], "label": [i % 2 for i in range(count)]}
+    source = str(write(tmp_path / "a.parquet", columns))
+    folders = tmp_path / "train", tmp_path / "test"
+    assert copy_handful(source, "none", *folders, images=(24, 16), columns={"image_column": "b"}) == ()
+    copied = [path.read_bytes() for folder in folders for path in folder.rglob("*.png")]
+    assert len(copied) == len(set(copied)) >= 12 and set(copied) <= set(columns["b"])
