@@ -20,7 +20,8 @@ from viewkit.shards.document import canonical
 from viewkit.shards.errors import DataError, MissingError
 from viewkit.shards.files import explained
 from viewkit.shards.identity import Identity, read_identity
-from viewkit.shards.index import IndexBuilder, RowIndex
+from viewkit.shards.index import RowIndex
+from viewkit.shards.index_builder import IndexBuilder
 from viewkit.shards.index_file import Stamp, make_index, read_index, stamps_of
 from viewkit.shards.receipt import (
     READY,

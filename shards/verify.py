@@ -14,7 +14,7 @@ from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import read_file
-from viewkit.shards.index import block_bytes
+from viewkit.shards.index_builder import block_bytes
 from viewkit.shards.index_file import index_path, read_index, stamps_of
 from viewkit.shards.receipt import Receipt, check_size, expected_bytes, find_tar, read_receipt, remedy_for, shard_name
 from viewkit.shards.sources import check_alignment
