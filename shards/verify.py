@@ -33,7 +33,8 @@ class Finding:
 
 
 def verify(dataset: Dataset) -> Iterator[Finding]:
-    """One finding per shard, per alignment of a column, and per file of an artifact. Nothing on disk is changed."""
+    """One finding per shard, per alignment of a column, and per file of an artifact. Nothing on disk is changed,
+    but for an index that opening a column may leave."""
     yield from verify_folders(dataset.path)
     unharmed = []
     for name in dataset.columns():
