@@ -111,10 +111,9 @@ class AddedSources:
         else:
             state_of[new] = _state(states, lacking[0]) if lacking else len(states) - 1
         self._states = states
-        self._held = {shard: len(keys) for shard, keys in held.items()}
         self._places = self._cut(new, lacking, rows_per_shard)
         self._numbers = _class_numbers(source, state_of) if source.classes is not None else None
-        self._keys_of = column.path, held
+        self._column = column
 
     def _cut(self, new: list[int], lacking: Sequence[int], rows_per_shard: int) -> dict[int, list[int]]:
         """The new places, in order, into the shards that are lacking."""
@@ -139,7 +138,7 @@ class AddedSources:
     def keys(self, shard: int) -> Sequence[str]:
         if shard in self._places:
             return [self._source.key(place) for place in self._places[shard]]
-        return self._keys_of[1][shard]
+        return _inputs(self._column, shard)
 
     def rows(self, shard: int) -> Iterator[Row | Reject]:
         for row in self._source.read(self._places[shard]):

@@ -15,7 +15,9 @@ from viewkit.cli.main import run
 from viewkit.pipelines.engine.contract import Silent
 from viewkit.pipelines.engine.redo import replaced_by
 from viewkit.pipelines.engine.run import plan_stage, run_stage
+from viewkit.pipelines.pack.added import open_added
 from viewkit.pipelines.pack.config import PackConfig
+from viewkit.pipelines.pack.source import open_source
 from viewkit.pipelines.pack.stage import PackStage
 from viewkit.shards.codecs import decode_json
 from viewkit.shards.dataset import Dataset
@@ -277,3 +279,19 @@ def test_a_forged_history_is_damage(tmp_path):
     path.write_text(path.read_text().replace('"shards":2', '"shards":1'))
     with pytest.raises(DataError, match="damaged"):
         Dataset(tmp_path / "out").column("images").digest  # noqa: B018
+
+
+@pytest.mark.slow
+def test_two_processes_and_two_parts_add_the_same_bytes(tmp_path):
+    source = write(tmp_path / "in", *[f"{i}.png" for i in range(10)])
+    for name in ("one", "two", "parts"):
+        pack(source, tmp_path / name)
+    write(source, *[f"new{i}.png" for i in range(20)])
+    pack(source, tmp_path / "one", ADD)
+    run_stage(PackStage(str(source)), ADD, Dataset(tmp_path / "two"), replace(CPU, workers=2))
+    for part in ("1/2", "0/2"):
+        run_stage(PackStage(str(source)), ADD, Dataset(tmp_path / "parts"), replace(CPU, part=part))
+    assert contents(tmp_path / "one") == contents(tmp_path / "two") == contents(tmp_path / "parts")
+    column = Dataset(tmp_path / "one").column("images")
+    again = open_added(open_source(str(source), CONFIG), column, 4, adds=False)
+    assert [key for shard in range(8) for key in again.keys(shard)] == list(column.keys())
