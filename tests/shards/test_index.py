@@ -105,6 +105,7 @@ def test_a_tar_that_is_missing_or_cut_is_found_before_any_row_is_read(tmp_path, 
         Column(dataset.path / "images").digest  # noqa: B018
 
 
+@pytest.mark.slow
 def test_of_another_identity_it_is_not_used_and_it_goes_with_its_column(tmp_path, kept):
     dataset = numbers_dataset(tmp_path / "data")
     said(Column(dataset.path / "images"))
@@ -167,6 +168,7 @@ def entry(name: str, value: int):
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [number_at(0, -1), number_at(0, 2**62), number_at(64, 2**62), entry("members", 2**40), entry("key_bytes", 2**40)],
@@ -199,6 +201,7 @@ def test_a_dataset_that_cannot_be_written_to_is_read_all_the_same(tmp_path, kept
         dataset.path.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_a_file_in_its_folders_place_is_no_obstacle(tmp_path, kept):
     dataset = numbers_dataset(tmp_path / "data")
     (dataset.path / ".index").write_text("x")

@@ -93,6 +93,7 @@ def test_new_images_become_new_shards_and_the_others_stay_to_the_byte(tmp_path):
         assert contents(pack(source, tmp_path / "out", config).path) == done
 
 
+@pytest.mark.slow
 def test_a_column_grows_as_often_as_its_source(tmp_path):
     source, out = tmp_path / "in", tmp_path / "out"
     for step in range(4):
@@ -116,6 +117,7 @@ def test_what_was_cut_short_or_deleted_is_written_as_it_was(lost, tmp_path):
     assert contents(pack(source, tmp_path / "out").path) == done
 
 
+@pytest.mark.slow
 def test_shards_of_two_additions_that_are_gone_are_one_line(tmp_path):
     source = write(tmp_path / "in", *[f"{i}.png" for i in range(10)])
     pack(source, tmp_path / "out")
@@ -222,6 +224,7 @@ def test_what_was_fitted_stays_valid_until_it_is_asked_for_anew(tmp_path, capsys
     assert replaced_by(AllStage(), TotalConfig(), dataset, CPU) == ["total"]
 
 
+@pytest.mark.slow
 def test_a_stage_that_was_cut_short_before_the_source_grew_goes_on(tmp_path):
     source = write(tmp_path / "in", *[f"{i}.png" for i in range(10)])
     dataset = pack(source, tmp_path / "out")
@@ -270,6 +273,7 @@ def test_sources_that_cannot_grow_say_so(tmp_path):
         pack(f"torchvision:food101:train:{tmp_path / 'root'}", tmp_path / "out", PackConfig(add=True))
 
 
+@pytest.mark.slow
 def test_a_forged_history_is_damage(tmp_path):
     source = write(tmp_path / "in", *[f"{i}.png" for i in range(6)])
     pack(source, tmp_path / "out")
