@@ -13,6 +13,9 @@ GENERATOR_HELP = "; ".join(
 )
 GUIDANCE_HELP = ", ".join(f"{name} {card.guidance:g}" for name, card in GENERATORS.items() if card.guidance > 1)
 
+CALIBRATED = "estimator"
+"""The encoder whose embeddings levels are calibrated for."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateConfig:
@@ -32,9 +35,10 @@ class GenerateConfig:
     ] = "auto"
     generator: Annotated[str, GENERATOR_HELP] = "retrieval"
     strategy: Annotated[
-        Literal["adaptive", "constant", "random", "table"],
-        "noise level of an image: adaptive (100 for every full fifth of foreground, at most 400), constant, random (0, "
-        "100 ... 400, equally likely), or table (a file of your own, --levels)",
+        Literal["adaptive", "calibrated", "constant", "random", "spread", "table"],
+        "noise level of an image: adaptive (100 for every full fifth of foreground, at most 400), calibrated (the same "
+        "five steps where 'viewkit generator' has placed them), constant, random (0, 100 ... 400, equally likely), "
+        "spread (0, 200 ... 999, equally likely, to be measured), or table (a file of your own, --levels)",
     ] = "adaptive"
     level: Annotated[int, "noise level of the strategy 'constant', 0 ... 999"] = 0
     views_per_image: Annotated[int, "generated views of every image, each with its own noise"] = 1
@@ -74,6 +78,11 @@ class GenerateConfig:
         if self.generator not in GENERATORS:
             raise ConfigError(f"generator is {self.generator!r}; choose one of {', '.join(GENERATORS)}")
         self.foreground()  # its own checks
+        if self.strategy == "calibrated" and CALIBRATED not in (self.encoder_name, *GENERATORS[self.generator].reads):
+            raise ConfigError(
+                f"strategy is 'calibrated', generator {self.generator} and encoder {self.encoder_name}: calibrated "
+                "levels are for embeddings of the estimator; use generator own, or retrieval with --encoder estimator"
+            )
         if not 0 <= self.level <= 999:
             raise ConfigError(f"level is {self.level}; noise levels lie in 0 ... 999")
         if self.guidance is not None and self.guidance < 1:
@@ -119,5 +128,5 @@ class GenerateConfig:
             sample=self.sample,
             share=self.share,
             precision=self.encoder_precision,
-            index=self.generator == "retrieval",
+            index=GENERATORS[self.generator].encoder is None,  # so that retrieval and own share one fit
         )
