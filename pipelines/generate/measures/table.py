@@ -39,13 +39,21 @@ class Judged(NamedTuple):
 @dataclass(frozen=True)
 class Real:
     """Real images to compare with. sources: those that views were made of. known: those that may have been copied.
-    own: place of each source among the known, -1 where it is none. compared: for Fréchet distances. Its floor is that
-    between `compared` and the sources themselves."""
+    own: place of each source among the known, -1 where it is none. compared: for Fréchet distances, whose floor is that
+    between `compared` and the sources themselves. apart: sources that are not among `compared`."""
 
     sources: Judged
     known: Float64[np.ndarray, "m d"]
     own: Int64[np.ndarray, " n"]
     compared: Float64[np.ndarray, "k d"]
+    apart: Bool[np.ndarray, " n"]
+
+    @staticmethod
+    def among_themselves(sources: Judged) -> "Real":
+        """Every image is known, and may have been copied for another one; every second one is compared with."""
+        places = np.arange(len(sources.features))
+        second = places % 2 == 1
+        return Real(sources, sources.features, places, sources.features[second], ~second)
 
     def threshold(self) -> float:
         """See `copying`."""
@@ -88,7 +96,8 @@ def measure_level(
     diversity, diversity_error = None, None
     if len(views) > 1:
         diversity, diversity_error = mean_and_error(pairwise_distance([each.features for each in views]))
-    enough = min(len(chosen), len(real.compared)) >= FEWEST
+    apart = real.apart[chosen]
+    enough = min(apart.sum(), len(real.compared)) >= FEWEST
     distance = nearest_distance(first.both_ways, real.known, real.own[chosen])
     colour, colour_error = mean_and_error(np.abs(first.colour - sources.colour).mean(axis=1))
     return LevelRow(
@@ -99,8 +108,8 @@ def measure_level(
         chance=chance,
         diversity=diversity,
         diversity_error=diversity_error,
-        frechet=frechet_distance(real.compared, first.features) if enough else None,
-        floor=frechet_distance(real.compared, sources.features) if enough else None,
+        frechet=frechet_distance(real.compared, first.features[apart]) if enough else None,
+        floor=frechet_distance(real.compared, sources.features[apart]) if enough else None,
         copied=copied_share(distance, threshold),
         colour=colour,
         colour_error=colour_error,

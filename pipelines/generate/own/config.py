@@ -120,8 +120,6 @@ class GeneratorSettings(Preset):
 
 def resolve(config: GeneratorConfig, preset: PresetName) -> GeneratorSettings:
     """Every value, given or the preset's. `ConfigError` for what cannot be."""
-    if preset not in PRESETS:
-        raise ConfigError(f"preset is '{preset}'; it must be one of {', '.join(PRESETS)}")
     chosen = PRESETS[preset]
     check_within(1, 10**7, steps=config.steps)
     check_within(2, 65_536, batch_size=config.batch_size, views=config.views)

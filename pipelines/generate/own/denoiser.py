@@ -37,16 +37,13 @@ class Denoiser(Trained):
         weights: Float[Tensor, " n"] | None = None,
         targets: Sequence[Encoded | None] | None = None,
     ) -> Float[Tensor, ""]:
-        """Mean over rows of weight x squared error of the velocity; what the arguments hold says `Noiser.batch`."""
-        assert weights is not None
-        return (weights * squared_errors(self.network, views, targets)).mean()
+        """Mean squared error of the velocity; what the arguments hold says `Noiser.batch`."""
+        return velocity_error(self.network, views, targets)
 
     @torch.no_grad()
-    def average_loss(
-        self, views: Sequence[Tensor], weights: Float[Tensor, " n"], targets: Sequence[Encoded | None] | None
-    ) -> Float[Tensor, ""]:
+    def average_loss(self, views: Sequence[Tensor], targets: Sequence[Encoded | None] | None) -> Float[Tensor, ""]:
         """The same loss of the moving average."""
-        return (weights * squared_errors(self.average.forward, views, targets)).mean()
+        return velocity_error(self.average.forward, views, targets)
 
     def before_update(self) -> None:
         torch.nn.utils.clip_grad_norm_(self.unet.parameters(), LONGEST_GRADIENT)
@@ -58,11 +55,11 @@ class Denoiser(Trained):
         self.ema.step(self.unet.parameters())
 
 
-def squared_errors(
+def velocity_error(
     network: Any, views: Sequence[Float[Tensor, "n 3 s s"]], targets: Sequence[Encoded | None] | None
-) -> Float[Tensor, " n"]:
-    """Mean over an image's values of the squared error of its velocity, in fp32."""
+) -> Float[Tensor, ""]:
+    """Mean over all values of the squared error of the velocity, in fp32."""
     assert targets is not None and targets[0] is not None
     (noised, velocity), (time, condition) = views, targets[0]
     found = network(noised, time, None, class_labels=condition, return_dict=False)[0]
-    return (found.float() - velocity).square().flatten(1).mean(dim=1)
+    return (found.float() - velocity).square().mean()

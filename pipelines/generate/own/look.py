@@ -77,7 +77,7 @@ class Look:
         sources = [judged(judge, self._pictures(part)) for part in batches(self.prepared.held.tolist(), BATCH)]
         found = np.concatenate(features)
         own = np.full(len(self.prepared.held), -1)
-        return Real(joined(sources), found, own, found[:COMPARED])
+        return Real(joined(sources), found, own, found[:COMPARED], np.ones(len(own), bool))
 
     def calibration(self) -> dict[int, float]:
         """Level -> share of the noised embeddings of images trained on that are recognised."""

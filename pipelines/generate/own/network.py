@@ -16,8 +16,9 @@ from viewkit.pipelines.generate.own.config import GeneratorSettings
 from viewkit.pipelines.models.initial import seeded_weights
 from viewkit.pipelines.weights.folder import PipelineFolder
 
-GROUPS = 32
-"""Groups of a group norm, at most: a network of 16 channels has 16."""
+GROUPS = 8
+"""Groups of a group norm. As many as channels would take away what is the same all over an image: its mean colour, and
+all that the condition adds."""
 HEAD = 32
 """Channels of an attention head, at most."""
 PROCESS = {"num_train_timesteps": 1000, "beta_schedule": "squaredcos_cap_v2"}
@@ -57,7 +58,8 @@ def create_unet(settings: GeneratorSettings, width: int) -> Any:
             block_out_channels=settings.channels,
             layers_per_block=settings.layers,
             attention_head_dim=min(HEAD, first),
-            norm_num_groups=min(GROUPS, first),
+            norm_num_groups=GROUPS,
+            resnet_time_scale_shift="scale_shift",
             class_embed_type="projection",
             projection_class_embeddings_input_dim=2 * width,
         )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,8 +22,6 @@ from viewkit.pipelines.pairs.source import ViewBatch
 P_DROPPED = 0.1
 """Share of the conditions that are replaced by zeros, for guidance (Ho & Salimans 2022)."""
 P_FLIPPED = 0.5
-SNR_CAP = 5.0
-"""Signal-to-noise ratio above which a time weighs no more (Hang et al. 2023)."""
 NUM_LEVELS = 1000
 
 
@@ -61,7 +59,8 @@ class Noiser:
 
     def batch(self, images: Float[Tensor, "n 3 s s"], embedding: Float[Tensor, "n d"], draws: Draws) -> ViewBatch:
         """views: the noised images, and the velocity that the network should find in them. targets: time and
-        condition, the noised embedding with its level's code, zeros where it is dropped. weights: of each time.
+        condition, the noised embedding with its level's code, zeros where it is dropped. All times weigh the same: a
+        weight by signal-to-noise would fade out the times of much noise, in which the condition decides.
 
         An image may be mirrored beside an embedding of the image as it is: the two show the same.
         """
@@ -73,18 +72,11 @@ class Noiser:
         velocity = self._process.get_velocity(images, noise, time)
         z = self.space.noised(embedding, level, torch.from_numpy(draws.embedding_noise))
         condition = with_level_code(z, level).masked_fill(dropped[:, None], 0.0)
-        weights = time_weights(self._process.alphas_cumprod)[time]
-        return ViewBatch((noised, velocity), weights, {}, 0.0, 0.0, targets=((time, condition),))
+        return ViewBatch((noised, velocity), None, {}, 0.0, 0.0, targets=((time, condition),))
 
     @cached_property
-    def _process(self) -> "pixel_process":  # type: ignore[valid-type]
+    def _process(self) -> Any:
         return pixel_process()
-
-
-def time_weights(abar: Float[Tensor, " t"]) -> Float[Tensor, " t"]:
-    """Weight of each time's squared error of the velocity: min(SNR, 5) / (SNR + 1) (Hang et al. 2023, sec. 3.4)."""
-    snr = abar / (1 - abar)
-    return snr.clamp(max=SNR_CAP) / (snr + 1)
 
 
 @dataclass(frozen=True)
@@ -137,7 +129,7 @@ class NoisedImages:
 
 def on_device(batch: ViewBatch, device: str, wait_s: float = 0.0) -> ViewBatch:
     """The same on the device, images in the layout its convolutions are fastest with."""
-    assert batch.targets is not None and batch.weights is not None
+    assert batch.targets is not None
     views = tuple(view.to(device, memory_format=torch.channels_last) for view in batch.views)
     targets = tuple(None if each is None else tuple(x.to(device) for x in each) for each in batch.targets)
-    return replace(batch, views=views, weights=batch.weights.to(device), targets=targets, wait_s=wait_s)
+    return replace(batch, views=views, targets=targets, wait_s=wait_s)

@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 from torch.optim import Optimizer
 
 from viewkit.pipelines.distributed import barrier, is_main, share_of_batch
@@ -198,9 +196,7 @@ class Probe:
         denoiser.average.eval()
         sheet = encode_png(self.look.sheet(SHOWN_ON_THE_WAY, ON_THE_WAY))
         write_atomic(folder / f"{denoiser.step:06}.png", sheet)
-        assert self.batch.weights is not None
-        loss: Float[Tensor, ""] = denoiser.average_loss(self.batch.views, self.batch.weights, self.batch.targets)
-        return {"held_out_loss": float(loss)}
+        return {"held_out_loss": float(denoiser.average_loss(self.batch.views, self.batch.targets))}
 
 
 def measure(
