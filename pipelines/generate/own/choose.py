@@ -5,8 +5,8 @@ from viewkit.pipelines.generate.sides import median_side
 from viewkit.shards.column import Column
 from viewkit.shards.errors import DataError
 
-MIN_IMAGES = 100
-"""Fewer images are learnt by heart long before anything else is learnt from them."""
+MIN_IMAGES = 40
+"""Fewer are refused: they are learnt by heart long before anything else, and leave none to be measured on."""
 MANY = 5_000
 """Images from which on the larger network is worth its time, on a GPU."""
 SIDE_SLACK = 1.25

@@ -231,9 +231,9 @@ def test_no_generator_and_one_of_another_estimator_or_other_images_are_named(tra
 
 def test_too_few_images_no_estimator_and_large_ones_are_named(tmp_path):
     few = plain_colours(tmp_path / "few", 12)
-    with pytest.raises(DataError, match=r"has 12 images, and a generator of one's own takes 100 or more; pack more"):
+    with pytest.raises(DataError, match=r"has 12 images, and a generator of one's own takes 40 or more; pack more"):
         run_stage(GeneratorStage(), GeneratorConfig(), few, CPU)
-    with pytest.raises(DataError, match="takes 100 or more"):
+    with pytest.raises(DataError, match="takes 40 or more"):
         run_stage(GeneratorStage(), TINY, few, CPU)
     assert not (few.path / "generator").exists()
     shutil.rmtree(few.path / "estimator")
