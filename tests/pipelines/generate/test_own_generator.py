@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +30,8 @@ from viewkit.pipelines.generate.own.config import GeneratorConfig
 from viewkit.pipelines.generate.own.facts import GeneratorFacts
 from viewkit.pipelines.generate.own.stage import GeneratorStage, summary_lines
 from viewkit.pipelines.generate.stage import GenerateStage
+from viewkit.pipelines.report.config import ReportConfig
+from viewkit.pipelines.report.stage import ReportStage
 from viewkit.pipelines.training.metrics import read_metrics
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.dataset import Dataset
@@ -197,6 +201,26 @@ def test_the_five_steps_are_the_calibrated_ones_and_spread_levels_are_measured(t
     lines = fidelity_lines(dataset)
     assert "own spread, by level:" in lines
     assert found["independent"] and found["made_with"] == "estimator"
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_generator(trained, tmp_path):
+    dataset = copied(trained, tmp_path / "data")
+    run_stage(ReportStage(), ReportConfig(), dataset, CPU)
+    page = (dataset.path / "report" / "index.html").read_text()
+    assert "The generator of these images, on 10 that it was not trained on, judged by colour" in page
+
+
+@pytest.mark.slow
+def test_a_chain_with_a_generator_is_rehearsed(tmp_path):
+    file = tmp_path / "own.toml"
+    file.write_text(
+        'title = "own"\n[pack]\n[estimator]\n[generator]\npreset = "small-64"\nlr = 0.001\n'
+        '[generate]\ngenerator = "own"\nstrategy = "calibrated"\nguidance = 3.0\n'
+    )
+    command = [sys.executable, "-m", "viewkit.cli", "run", str(file), "demo:train", str(tmp_path / "out"), "--rehearse"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.slow
