@@ -6,7 +6,7 @@ differ: the network was trained on standardised embeddings, so they stay so, and
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -30,7 +30,7 @@ class Own(Unclip):
     """Conditioned on the estimator, whatever encoder the foreground is fitted with."""
 
     name = "own"
-    folder_class = OwnFolder
+    folder_class: ClassVar[type[PipelineFolder]] = OwnFolder
 
     @classmethod
     def create(cls, setup: Setup) -> "Own":

@@ -63,7 +63,7 @@ class Unclip(LatentDiffusion):
     with any encoder. Guidance leads away from zeros in place of the whole conditioning; the prompt is empty."""
 
     name = "unclip"
-    folder_class = UnclipFolder
+    folder_class: ClassVar[type[PipelineFolder]] = UnclipFolder
     own_encoder = ENCODER
 
     @classmethod

@@ -88,6 +88,7 @@ def prepare_images(run: Run, encoder: Encoder, side_px: int) -> None:
                 embeddings.put(place, features[i])
         run.progress.advance(len(part))
     for array in (pixels, embeddings.values):
+        assert isinstance(array, np.memmap)
         array.flush()
     usable = np.flatnonzero(embeddings.present)
     write_atomic(folder / DONE, json.dumps({"usable": usable.tolist()}).encode())

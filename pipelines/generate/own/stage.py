@@ -52,7 +52,7 @@ class GeneratorStage(FitStage[GeneratorConfig]):
     """Writes the parts of diffusers that `generate --generator own` samples from, what was measured, and sheets."""
 
     name: ClassVar[str] = "generator"
-    writes: ClassVar[str] = "generator"  # type: ignore[assignment]
+    writes: ClassVar[str] = "generator"
     resumes: ClassVar[bool] = True
     trains: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
