@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Float64, Int64, UInt8
 
 from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
@@ -17,7 +17,7 @@ from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.generate.fidelity import Fidelity, cosines, judge_of, summarise, table_lines
 from viewkit.pipelines.generate.fidelity_config import FidelityConfig
 from viewkit.pipelines.generate.measures import table
-from viewkit.pipelines.generate.measures.judge import joined, judged
+from viewkit.pipelines.generate.measures.judge import embed, joined, judged
 from viewkit.pipelines.generate.measures.table import Judged, Real, measure_level
 from viewkit.pipelines.weights.cards import GENERATORS, default_encoder
 from viewkit.shards.codecs import decode_image, decode_json
@@ -96,7 +96,9 @@ class FidelityStage(FitStage[FidelityConfig]):
             made.append([judged(encoder, each, self.batch_size) for each in zip(*shown, strict=True)])
             level += [int(says["level"]) for says in facts]
             run.progress.advance(len(part))
-        real = Real.among_themselves(joined(sources))
+        measured = set(keys)
+        others = [key for key in smallest(images.keys(), config.known) if key not in measured]
+        real = Real.of_dataset(joined(sources), self._features(encoder, images, others))
         every = [joined(each) for each in zip(*made, strict=True)]
         found, rows = _measured(real, every, np.array(level))
         maker = encoder_of(run.dataset, views)
@@ -107,6 +109,15 @@ class FidelityStage(FitStage[FidelityConfig]):
         content = json.dumps({"encoder": dict(encoder.fingerprint()), **numbers}, indent=1, sort_keys=True)
         write_atomic(run.folder / FACTS, f"{content}\n".encode())
         return numbers
+
+    def _features(self, encoder: Encoder, images: Column, keys: Sequence[str]) -> Float64[np.ndarray, "m d"]:
+        """Of further images, a few in memory at a time."""
+        parts = batches(keys, self.batch_size)
+        found = [
+            embed(encoder, [decode_image(images.fields(images.place_of[key])) for key in part], self.batch_size)
+            for part in parts
+        ]
+        return np.concatenate(found) if found else np.zeros((0, encoder.width))
 
 
 def _measured(

@@ -49,11 +49,15 @@ class Real:
     apart: Bool[np.ndarray, " n"]
 
     @staticmethod
-    def among_themselves(sources: Judged) -> "Real":
-        """Every image is known, and may have been copied for another one; every second one is compared with."""
+    def of_dataset(sources: Judged, others: Float64[np.ndarray, "m d"]) -> "Real":
+        """Every image may have been copied for another one. The other images are compared with; where there are none to
+        speak of, every second source is."""
         places = np.arange(len(sources.features))
+        known = np.concatenate([sources.features, others])
+        if len(others) >= FEWEST:
+            return Real(sources, known, places, others, np.ones(len(places), bool))
         second = places % 2 == 1
-        return Real(sources, sources.features, places, sources.features[second], ~second)
+        return Real(sources, known, places, sources.features[second], ~second)
 
     def threshold(self) -> float:
         """See `copying`."""

@@ -133,6 +133,8 @@ def test_what_cannot_be_measured_is_named(tmp_path):
         FidelityConfig(encoder="clip")
     with pytest.raises(ConfigError, match="sample is 1"):
         FidelityConfig(sample=1)
+    with pytest.raises(ConfigError, match="known is 0"):
+        FidelityConfig(known=0)
     with pytest.raises(ViewkitError, match="genview"):
         run_stage(FidelityStage(), FidelityConfig(), discs_dataset(tmp_path, images=3), CPU)
 

@@ -101,10 +101,14 @@ def test_a_row_of_the_table_has_its_closed_forms():
     ]
 
 
-def test_among_themselves_no_image_is_its_own_copy_or_compared_with_itself():
-    real = Real.among_themselves(judged(RNG.normal(size=(10, 3))))
-    assert real.own.tolist() == list(range(10)) and real.apart.sum() == 5
-    assert not {tuple(row) for row in real.compared} & {tuple(row) for row in real.sources.features[real.apart]}
+def test_no_image_of_a_dataset_is_its_own_copy_or_compared_with_itself():
+    sources, others = judged(RNG.normal(size=(10, 3))), RNG.normal(size=(12, 3))
+    few = Real.of_dataset(sources, others[:2])
+    assert few.own.tolist() == list(range(10)) and few.apart.sum() == 5 and len(few.known) == 12
+    assert not {tuple(row) for row in few.compared} & {tuple(row) for row in few.sources.features[few.apart]}
+    many = Real.of_dataset(sources, others)
+    assert many.apart.all() and np.array_equal(many.compared, others) and len(many.known) == 22
+    np.testing.assert_array_equal(many.known[many.own], sources.features)
 
 
 def test_mean_colours_are_shares_of_white():
