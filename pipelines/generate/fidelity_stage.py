@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float64, Int64, UInt8
 
+from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
 from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.engine.rejects import decode_or_reject
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.generate.fidelity import Fidelity, cosines, judge_of, summarise, table_lines
 from viewkit.pipelines.generate.fidelity_config import FidelityConfig
@@ -25,6 +27,7 @@ from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.files import read_file, write_atomic
+from viewkit.shards.row import Reject
 from viewkit.shards.view_fields import views_of_fields
 
 FACTS, COLUMN = "fidelity.json", "genview"
@@ -111,13 +114,13 @@ class FidelityStage(FitStage[FidelityConfig]):
         return numbers
 
     def _features(self, encoder: Encoder, images: Column, keys: Sequence[str]) -> Float64[np.ndarray, "m d"]:
-        """Of further images, a few in memory at a time."""
-        parts = batches(keys, self.batch_size)
-        found = [
-            embed(encoder, [decode_image(images.fields(images.place_of[key])) for key in part], self.batch_size)
-            for part in parts
-        ]
-        return np.concatenate(found) if found else np.zeros((0, encoder.width))
+        """Of those images that can be decoded, a batch in memory at a time."""
+        found = [np.zeros((0, encoder.width))]
+        for part in batches(keys, self.batch_size):
+            decoded = [decode_or_reject(key, images.fields(images.place_of[key])) for key in part]
+            pictures = [each for each in decoded if not isinstance(each, Reject)]
+            found += [embed(encoder, pictures, self.batch_size)] if pictures else []
+        return np.concatenate(found)
 
 
 def _measured(
