@@ -1,7 +1,7 @@
 """Options of `viewkit generate`: the generation, and those of the foreground fit that runs before it."""
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 from viewkit.pipelines.encoders.names import ENCODER_HELP, PRECISION_HELP, AnyPrecision, encoder_card
 from viewkit.pipelines.foreground.config import ForegroundConfig, SampleOption, ShareOption, SignOption
@@ -13,6 +13,12 @@ GENERATOR_HELP = "; ".join(
 )
 GUIDANCE_HELP = ", ".join(f"{name} {card.guidance:g}" for name, card in GENERATORS.items() if card.guidance > 1)
 
+SPEEDS: dict[str, dict[str, float]] = {
+    "exact": {"steps": 20, "guidance_start": 0.0, "guidance_stop": 1.0},
+    "fast": {"steps": 10, "guidance_start": 0.2, "guidance_stop": 0.8},
+    "fastest": {"steps": 5, "guidance_start": 0.2, "guidance_stop": 0.8},
+}
+"""Samplings of generator `own` by name: 40, 16, 8 passes through the network. docs/generators.md has their fidelity."""
 CALIBRATED = "estimator"
 """The encoder whose embeddings levels are calibrated for."""
 
@@ -53,6 +59,10 @@ class GenerateConfig:
     guidance_rescale: Annotated[
         float, "how far guided outputs are brought back to their unguided spread, 0 ... 1 (less garish colours)"
     ] = 0.0
+    speed: Annotated[
+        Literal["exact", "fast", "fastest"] | None,
+        "generator own: number and guided share of the steps by name (40, 16 or 8 passes through the network)",
+    ] = None
     solver: Annotated[
         Literal["checkpoint", "pndm", "dpmsolver++", "unipc", "ddim"],
         "sampler of a diffusion generator; 'checkpoint' is the one its folder names (PNDM in the published unCLIP)",
@@ -83,6 +93,7 @@ class GenerateConfig:
                 f"strategy is 'calibrated', generator {self.generator} and encoder {self.encoder_name}: calibrated "
                 "levels are for embeddings of the estimator; use generator own, or retrieval with --encoder estimator"
             )
+        self._check_speed()
         if not 0 <= self.level <= 999:
             raise ConfigError(f"level is {self.level}; noise levels lie in 0 ... 999")
         if self.guidance is not None and self.guidance < 1:
@@ -107,6 +118,24 @@ class GenerateConfig:
                 raise ConfigError(f"{name} is {value}; it must lie in 1 ... {most}")
         if self.render_px is not None and (self.render_px < 8 or self.render_px % 8):
             raise ConfigError(f"render_px is {self.render_px}; it must be a positive multiple of 8, e.g. 768")
+
+    def _check_speed(self) -> None:
+        if self.speed is None:
+            return
+        if self.generator != "own":
+            raise ConfigError(
+                f"speed is '{self.speed}', for generator own, and generator is {self.generator}; use --steps"
+            )
+        for field in fields(self):
+            if field.name in SPEEDS[self.speed] and (value := getattr(self, field.name)) != field.default:
+                raise ConfigError(
+                    f"speed is '{self.speed}' and {field.name} is {value}, which it decides; leave one out"
+                )
+
+    def decided(self) -> "GenerateConfig":
+        """The same with what `speed` decides, and without it: other words for one sampling are one identity."""
+        values: dict[str, Any] = {} if self.speed is None else SPEEDS[self.speed]
+        return replace(self, speed=None, **values)
 
     @property
     def encoder_name(self) -> str:

@@ -111,6 +111,9 @@ class GenerateStage(MapStage[GenerateConfig]):
             **({} if table is None else {"levels": table.digest}),
         }
 
+    def settings(self, config: GenerateConfig) -> dict[str, Any]:
+        return {name: value for name, value in super().settings(config.decided()).items() if name != "speed"}
+
     def keeps_rows(self, config: GenerateConfig) -> bool:
         return GENERATORS[config.generator].expensive
 

@@ -24,6 +24,7 @@ from viewkit.pipelines.generate.fidelity_stage import FidelityStage
 from viewkit.pipelines.generate.fidelity_stage import summary_lines as fidelity_lines
 from viewkit.pipelines.generate.generators.interface import Setup
 from viewkit.pipelines.generate.generators.own import Own
+from viewkit.pipelines.generate.generators.sampling import Sampling
 from viewkit.pipelines.generate.levels import MEASURED
 from viewkit.pipelines.generate.own.choose import choose_preset
 from viewkit.pipelines.generate.own.config import GeneratorConfig
@@ -201,6 +202,31 @@ def test_the_five_steps_are_the_calibrated_ones_and_spread_levels_are_measured(t
     lines = fidelity_lines(dataset)
     assert "own spread, by level:" in lines
     assert found["independent"] and found["made_with"] == "estimator"
+
+
+def test_a_speed_is_another_word_for_its_steps():
+    fast = GenerateConfig(generator="own", speed="fast")
+    same = GenerateConfig(generator="own", steps=10, guidance_start=0.2, guidance_stop=0.8)
+    assert GenerateStage().settings(fast) == GenerateStage().settings(same) and "speed" not in GenerateStage().settings(
+        same
+    )
+    assert Sampling.of(fast) == Sampling.of(same)
+    assert GenerateStage().settings(GenerateConfig(generator="own", speed="exact")) == GenerateStage().settings(
+        GenerateConfig(generator="own")
+    )
+    with pytest.raises(ConfigError, match="speed is 'fast', for generator own, and generator is retrieval"):
+        GenerateConfig(speed="fast")
+    with pytest.raises(ConfigError, match="speed is 'fast' and steps is 30, which it decides; leave one out"):
+        GenerateConfig(generator="own", speed="fast", steps=30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("speed", "passes"), [("exact", 40), ("fast", 16), ("fastest", 8)])
+def test_a_speed_costs_as_many_passes_as_it_says(trained, speed, passes):
+    own, seen = own_of(trained, speed=speed, steps=GenerateConfig.steps, guidance=2.0), []
+    own.unet.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0])))
+    own.pixels(*conditioned(own))
+    assert sum(seen) == 3 * passes
 
 
 @pytest.mark.slow
