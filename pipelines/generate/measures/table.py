@@ -157,8 +157,8 @@ def doubts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     chance = REAL_SHARE + ERRORS * float(np.sqrt(REAL_SHARE * (1 - REAL_SHARE) / low["images"]))
     if low["copied"] > chance:
         found.append(
-            f"{low['copied']:.0%} of the views at level {low['level']} are nearer to a known image than "
-            f"{REAL_SHARE:.0%} of the images are to another one: they may be copies, or plain"
+            f"{low['copied']:.0%} of the views at level {low['level']} have a nearer known image than "
+            f"{1 - REAL_SHARE:.0%} of the images have, and {REAL_SHARE:.0%} should: they may be copies, or plain"
         )
     return found
 

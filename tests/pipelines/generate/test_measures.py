@@ -131,7 +131,7 @@ def test_doubts_name_what_a_level_should_have_changed():
     assert fewer.startswith("diversity is 0.300 at level 0 and 0.100 at level 999; it should rise")
     assert doubts([row(0, 0.9, None), row(999, 0.2, None)]) == []
     (copies,) = doubts([row(0, 0.9, 0.1, copied=0.4), row(999, 0.2, 0.5)])
-    assert copies.startswith("40% of the views at level 0 are nearer to a known image than 5% of the images are")
+    assert copies.startswith("40% of the views at level 0 have a nearer known image than 95% of the images have")
 
 
 def test_two_images_are_told_apart_as_often_as_the_normal_distribution_says():
