@@ -14,6 +14,7 @@ from viewkit.pipelines.models.backbone import Encoded
 from viewkit.pipelines.models.compiling import compile_privately
 from viewkit.pipelines.models.dropping import drop_paths
 from viewkit.pipelines.training.framework import Framework
+from viewkit.pipelines.training.trained import Trained
 from viewkit.shards.errors import ConfigError
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -43,7 +44,7 @@ class Stepper:
 
     def __call__(
         self,
-        framework: Framework,
+        framework: Trained,
         optimiser: Optimizer,
         views: Sequence[Float[Tensor, "n 3 _s _s"]],
         weights: Float[Tensor, " n"] | None,
@@ -56,6 +57,7 @@ class Stepper:
                 loss = framework.loss(views, weights, targets)
             self._scaled(loss).backward()
         else:
+            assert isinstance(framework, Framework)  # only methods with a backbone take a micro_batch
             loss = self._accumulate(framework, views, weights, targets, self.micro_batch)
         average_gradients(framework.parameters())
         if self.scaler is not None:

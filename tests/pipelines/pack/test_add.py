@@ -104,9 +104,14 @@ def test_a_column_grows_as_often_as_its_source(tmp_path):
     assert len(dataset.column("images").earlier) == 3
 
 
-@pytest.mark.parametrize(
-    "lost", [["000004.json"], ["000003.json", "000004.json"], ["000001.json"], ["000000.json", "000002.json"]]
-)
+def slow(*value):
+    return pytest.param(list(value), marks=pytest.mark.slow)
+
+
+LOST = [["3.json", "4.json"], slow("4.json"), slow("1.json"), slow("0.json", "2.json")]
+
+
+@pytest.mark.parametrize("lost", LOST)
 def test_what_was_cut_short_or_deleted_is_written_as_it_was(lost, tmp_path):
     source = write(tmp_path / "in", *[f"{i}.png" for i in range(10)])
     pack(source, tmp_path / "out")
