@@ -20,6 +20,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from viewkit.shards.errors import DataError
+from viewkit.shards.spans import spanned
 
 IMAGE_EXTENSIONS = ("jpg", "png", "webp")
 
@@ -56,6 +57,7 @@ def image_field(fields: Mapping[str, bytes]) -> tuple[str, bytes]:
     return found[0], fields[found[0]]
 
 
+@spanned("decode")
 def decode_image(fields: Mapping[str, bytes]) -> UInt8[np.ndarray, "h w 3"]:
     """The image of a row as RGB, 0 to 255. Raises `DataError` when it is cut or damaged."""
     extension, data = image_field(fields)

@@ -16,6 +16,7 @@ from viewkit.pipelines.pairs.samples import Sample
 from viewkit.pipelines.pairs.scene import Scene, scene_of
 from viewkit.pipelines.views.policy import Policy
 from viewkit.shards.loader import Loader
+from viewkit.shards.spans import span
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,15 @@ class PairSource:
         batches = self.loader.epoch(epoch, start_step, transform=transform)
         while True:
             started = time.perf_counter()
-            samples = next(batches, None)
+            with span("wait"):
+                samples = next(batches, None)
             if samples is None:
                 return
             loaded = time.perf_counter()
-            plan = self.sampler(samples, epoch)
-            scene = scene_of(samples, plan.recipes, self.policy, self.device, plan.sides_px)
+            with span("plan"):
+                plan = self.sampler(samples, epoch)
+            with span("to device"):
+                scene = scene_of(samples, plan.recipes, self.policy, self.device, plan.sides_px)
             views = (scene if self.preview is None else self.preview(scene)).render()
             rendered = time.perf_counter()
             quality = None if plan.quality is None else torch.from_numpy(plan.quality).to(self.device)

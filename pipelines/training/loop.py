@@ -25,6 +25,7 @@ from viewkit.pipelines.training.monitoring import Alarms, MetricsLog, Monitoring
 from viewkit.pipelines.training.optimisers import set_rates
 from viewkit.pipelines.training.schedules import Schedule
 from viewkit.pipelines.training.step import Stepper
+from viewkit.shards.spans import span, unit
 
 CHECKPOINT = "checkpoint/last.safetensors"
 METRICS = "metrics.jsonl"
@@ -84,15 +85,21 @@ def train(
     batches = _batches(source, framework.step, schedule.steps)
     while framework.step < schedule.steps:
         window = Window(framework.step)
-        for batch in islice(batches, monitoring.next_line(framework.step, schedule.steps) - framework.step):
-            seed_drops(framework, schedule.seed, framework.step)
-            chosen = batch if selector is None else selector(framework, batch, stepper)
-            window.add(train_step(framework, optimiser, chosen, schedule, stepper), chosen)
+        for _ in range(monitoring.next_line(framework.step, schedule.steps) - framework.step):
+            with unit("step", step=framework.step):
+                with span("data"):
+                    batch = next(batches)
+                seed_drops(framework, schedule.seed, framework.step)
+                with span("select"):
+                    chosen = batch if selector is None else selector(framework, batch, stepper)
+                window.add(train_step(framework, optimiser, chosen, schedule, stepper), chosen)
             run.progress.advance(1)
-        last = window.line(framework, source.steps_per_epoch, schedule)
+        with span("metrics"):
+            last = window.line(framework, source.steps_per_epoch, schedule)
         if monitoring.probes_at(framework.step) and is_main():
             assert monitoring.probe is not None
-            last |= monitoring.probe(framework)
+            with span("probe"):
+                last |= monitoring.probe(framework)
             framework.train()
         run.progress.advance(0, **{name: last[name] for name in SHOWN if name in last})
         for log in logs:
@@ -100,9 +107,10 @@ def train(
         alarms.check(last)
         done = framework.step == schedule.steps
         if is_main() and (done or time.perf_counter() - saved_at >= every_s):
-            save_training(
-                path, framework, optimiser, step=framework.step, owner=owner, numbers=last, scaler=stepper.scaler
-            )
+            with span("checkpoint"):
+                save_training(
+                    path, framework, optimiser, step=framework.step, owner=owner, numbers=last, scaler=stepper.scaler
+                )
             saved_at = time.perf_counter()
     for log in logs:
         log.close()

@@ -25,6 +25,7 @@ from viewkit.pipelines.views.render.kernels import crops_of, looks_of, run_kerne
 from viewkit.pipelines.views.render.operations import apply_operations
 from viewkit.pipelines.views.render.resize import FILTERS, resize_crop, resize_windows
 from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.spans import spanned
 
 Images = Sequence[Tensor] | Tensor
 
@@ -51,6 +52,7 @@ CPU_BYTES, GPU_BYTES = 2**29, 2**30
 """Working memory of a batch, counted as float32 windows and views; a single view may take more."""
 
 
+@spanned("render")
 @torch.no_grad()
 def render(
     images: Sequence[Tensor] | Tensor,
