@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from viewkit.pipelines.compare.stage import CompareStage
     from viewkit.shards.dataset import Dataset
 
-JUDGED = 6
-"""Seeds below which there is no verdict (`compare.verdict`), said before the work begins."""
-
 
 def compare_command() -> Any:
     """The function behind `viewkit compare`."""
@@ -150,14 +147,15 @@ def compare(
 
     redo_stale: first delete runs that other settings left, and the comparison, which was made from them.
     """
+    from viewkit.pipelines.compare.verdict import Rules
     from viewkit.pipelines.report.comparisons import text_lines
     from viewkit.shards.dataset import Dataset
 
     comparison = comparison_of(job)
     cells, notes = check(comparison)
-    tell = teller(as_json)
-    if comparison.config.seeds < JUDGED:
-        tell(f"compare: {comparison.config.seeds} seeds decide nothing: a verdict needs {JUDGED} at least")
+    tell, least = teller(as_json), Rules().least_seeds
+    if comparison.config.seeds < least:
+        tell(f"compare: {comparison.config.seeds} seeds decide nothing: a verdict needs {least} at least")
     for note in notes:
         tell(f"compare: {note}")
     failed = train(comparison, cells, devices, as_json, redo_stale=redo_stale)

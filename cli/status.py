@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from viewkit.shards.column import Column
     from viewkit.shards.dataset import Dataset
 
-METRICS = "metrics.jsonl"
 LEAST_S = 0.1
 """Shortest time between two looks."""
 
@@ -197,7 +196,7 @@ def artifact_status(dataset: "Dataset", name: str) -> dict[str, Any]:
 
 def metrics_of(dataset: "Dataset", name: str) -> dict[str, Any] | None:
     """The last step of a training, and how loss and kNN accuracy went; None of what is no training."""
-    from viewkit.pipelines.training.metrics import read_metrics
+    from viewkit.pipelines.training.metrics import METRICS, read_metrics
 
     path = dataset.path / name / METRICS
     lines = read_metrics(path) if path.is_file() else []

@@ -17,12 +17,11 @@ from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.models.estimator import Estimator
 from viewkit.pipelines.pairs.selections import SELECT
 from viewkit.pipelines.training.cost import counting
-from viewkit.pipelines.training.monitoring import read_metrics
+from viewkit.pipelines.training.metrics import METRICS, read_metrics
 from viewkit.shards.artifact import Artifact
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.identity import Identity
 
-METRICS = "metrics.jsonl"
 FREE = ("pack", "draw", "rescore")
 """Stages that run no network, or that every arm needs alike."""
 VIEWS = 32

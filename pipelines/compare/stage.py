@@ -13,7 +13,7 @@ from viewkit.pipelines.compare.verdict import Rules
 from viewkit.pipelines.engine.config import identity_values
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.models.predictions import PREDICTIONS, load_predictions
-from viewkit.pipelines.training.monitoring import read_metrics
+from viewkit.pipelines.training.metrics import METRICS, read_metrics
 from viewkit.shards.codecs import decode_json, encode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.files import read_file, write_atomic
@@ -163,9 +163,7 @@ class CompareStage(FitStage[CompareConfig]):
         return found
 
     def _curves(self, dataset: Dataset, cell: Cell, config: CompareConfig) -> dict[str, Any]:
-        return mean_curves(
-            [read_metrics(dataset.artifact(run).path("metrics.jsonl")) for run in self.runs(cell, config)]
-        )
+        return mean_curves([read_metrics(dataset.artifact(run).path(METRICS)) for run in self.runs(cell, config)])
 
 
 def cost_of(dataset: Dataset, runs: Sequence[str], offline: OfflineCosts) -> tuple[Cost, dict[str, Cost]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Float64, Int, Int64
+from jaxtyping import Bool, Float, Float32, Float64, Int
 
 from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, SIMILARITIES, num_exits_of
 from viewkit.pipelines.pairs.options import ORACLE_SHARE
@@ -19,7 +19,6 @@ from viewkit.pipelines.pairs.select import (
     keep_overlapping,
     overlapping_pairs,
     pair_overlaps,
-    select_kept,
     vs2fi_survivors,
 )
 from viewkit.pipelines.pairs.selections import SELECT
@@ -93,13 +92,6 @@ def keep_pairs(select: str, facts: Facts, limits: Limits | None = None) -> Kept:
         raise DataError(f"select is '{select}' and of the pairs no {' and no '.join(lacking)} are known")
     kept: Kept = selection.load_rule()(facts, limits or Limits())
     return kept
-
-
-def choose_pairs(
-    select: str, facts: Facts, u: Float64[np.ndarray, " n"], limits: Limits | None = None
-) -> Int64[np.ndarray, " n"]:
-    """The pair of every row, as its number in `pair_index`. u: uniforms in [0, 1), one a row."""
-    return select_kept(keep_pairs(select, facts, limits).pairs, u)
 
 
 def every_pair(facts: Facts, limits: Limits) -> Kept:

@@ -33,17 +33,6 @@ def select_easiest(losses: Float[np.ndarray, "n c"]) -> Int[np.ndarray, " n"]:
     return losses.argmin(axis=1)
 
 
-def select_vs2fi(
-    consistency: Float[np.ndarray, "n c"],
-    levels: Float[np.ndarray, "n c"],
-    k_sc: float,
-    k_al: float,
-    u: Float[np.ndarray, " n"],
-) -> Int[np.ndarray, " n"]:
-    """One of the pairs that are consistent and well aligned, uniformly (VS-2FI, Alg. 1)."""
-    return select_kept(vs2fi_survivors(consistency, levels, k_sc, k_al), u)
-
-
 def vs2fi_survivors(
     consistency: Float[np.ndarray, "n c"], levels: Float[np.ndarray, "n c"], k_sc: float, k_al: float
 ) -> Bool[np.ndarray, "n c"]:

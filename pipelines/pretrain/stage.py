@@ -19,8 +19,8 @@ from viewkit.pipelines.pretrain.pairs import check_sides, create_selector, creat
 from viewkit.pipelines.pretrain.quality import RATER, rater_inputs
 from viewkit.pipelines.training.cost import count_step
 from viewkit.pipelines.training.framework import Framework
-from viewkit.pipelines.training.loop import METRICS, BatchSelector, train
-from viewkit.pipelines.training.metrics import read_metrics
+from viewkit.pipelines.training.loop import BatchSelector, train
+from viewkit.pipelines.training.metrics import METRICS, read_metrics
 from viewkit.pipelines.training.multi_view import MULTI_VIEW
 from viewkit.pipelines.training.prepare import Optimisation, Training, prepare_training
 from viewkit.pipelines.views.policies import load_policy

@@ -11,11 +11,10 @@ from viewkit.pipelines.hard_views.log import read_view_log
 from viewkit.pipelines.pairs.options import ViewOptions
 from viewkit.pipelines.report.charts import Chart, Series, line_chart
 from viewkit.pipelines.report.findings import FoundTable
-from viewkit.pipelines.training.metrics import read_metrics
+from viewkit.pipelines.training.metrics import METRICS, read_metrics
 from viewkit.pipelines.training.multi_view import multi_view_option_names
 from viewkit.shards.artifact import Artifact
 
-METRICS = "metrics.jsonl"
 POINTS = 240
 """Points of a curve at most; longer ones are averaged over equal stretches of lines."""
 

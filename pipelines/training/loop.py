@@ -21,6 +21,7 @@ from viewkit.pipelines.models.checkpoint import load_training, save_training
 from viewkit.pipelines.models.dropping import seed_drops
 from viewkit.pipelines.pairs.source import PairSource, ViewBatch
 from viewkit.pipelines.training.framework import Framework
+from viewkit.pipelines.training.metrics import METRICS
 from viewkit.pipelines.training.monitoring import Alarms, MetricsLog, Monitoring, TensorBoard, feature_std, rank_me
 from viewkit.pipelines.training.optimisers import set_rates
 from viewkit.pipelines.training.schedules import Schedule
@@ -28,7 +29,6 @@ from viewkit.pipelines.training.step import Stepper
 from viewkit.shards.spans import span, unit
 
 CHECKPOINT = "checkpoint/last.safetensors"
-METRICS = "metrics.jsonl"
 CHECKPOINT_S = 30.0
 """Least time between two checkpoints."""
 SHOWN = ("loss", "lr", "knn_top1")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from viewkit.shards.files import read_file
 
+METRICS = "metrics.jsonl"
 Number = float | int | None
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from viewkit.pipelines.engine.seeds import row_ids
 from viewkit.pipelines.pairs.order import pair_index
-from viewkit.pipelines.pairs.rules import Facts, Limits, choose_pairs, facts_of, keep_pairs
+from viewkit.pipelines.pairs.rules import Facts, Limits, facts_of, keep_pairs
+from viewkit.pipelines.pairs.select import select_kept
 from viewkit.pipelines.pairs.selections import SELECT
 from viewkit.pipelines.views.recipe import BOX, SOURCE, neutral_recipes
 from viewkit.pipelines.views.sample import sample_permutations
@@ -173,7 +174,7 @@ def test_a_placebo_hands_all_that_is_known_of_a_pair_to_one_other_pair():
 
 def test_one_of_the_kept_pairs_is_taken_uniformly():
     facts = facts_of(np.repeat(recipes_of(*CORNERS), 6000, axis=0))
-    chosen = Counter(choose_pairs("overlap", facts, np.random.default_rng(0).random(6000)).tolist())
+    chosen = Counter(select_kept(keep_pairs("overlap", facts).pairs, np.random.default_rng(0).random(6000)).tolist())
     assert {*chosen} == {0, 2, 4} and min(chosen.values()) > 1850
 
 

@@ -8,9 +8,9 @@ from viewkit.pipelines.pairs.select import (
     order_pairs,
     select_easiest,
     select_hardest,
+    select_kept,
     select_lowest_iou,
     select_random,
-    select_vs2fi,
     vs2fi_survivors,
 )
 from viewkit.shards.errors import ConfigError, DataError
@@ -40,7 +40,7 @@ def test_vs2fi_never_leaves_nothing_and_follows_the_algorithm_by_hand(seed, k_sc
 
 def test_vs2fi_takes_each_survivor_equally_often():
     consistency, levels = np.tile([0.9, 0.2, 0.8], (6000, 1)), np.tile([8.0, 13.0, 9.0], (6000, 1))
-    selected = select_vs2fi(consistency, levels, 0.75, 7, U[:, 0])
+    selected = select_kept(vs2fi_survivors(consistency, levels, 0.75, 7), U[:, 0])
     assert set(selected.tolist()) == {0, 2}
     assert abs((selected == 0).mean() - 0.5) < 0.03
 
@@ -69,4 +69,4 @@ def test_what_cannot_be_selected_is_said():
     with pytest.raises(ConfigError, match="num_views is 1; a pair needs at least 2"):
         order_pairs(np.array([0]), 1, U[:1, 0])
     with pytest.raises(DataError, match="vs2fi: consistency of row 0 is not a number; score the pairs again"):
-        select_vs2fi(np.array([[np.nan]]), np.array([[3.0]]), 0.99, 7, U[:1, 0])
+        vs2fi_survivors(np.array([[np.nan]]), np.array([[3.0]]), 0.99, 7)

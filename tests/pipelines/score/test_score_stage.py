@@ -14,7 +14,7 @@ from viewkit.pipelines.models.estimator import Estimator
 from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, SIMILARITIES, score_names
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.pairs.samples import load_image
-from viewkit.pipelines.pairs.select import select_vs2fi
+from viewkit.pipelines.pairs.select import select_kept, vs2fi_survivors
 from viewkit.pipelines.score.config import ScoreConfig
 from viewkit.pipelines.score.scorer import RowImages, Scorer
 from viewkit.pipelines.score.stage import ScoreStage, check_histograms
@@ -156,7 +156,7 @@ def test_stored_scores_choose_the_pairs_that_an_online_estimator_would_choose(da
         live = np.stack([each[0] for each in chosen]), np.stack([each[1] for each in chosen])
         stored = np.stack([arrays(dataset, key)[1][round] for key in keys])
         offline = stored[..., CONSISTENCY], stored[..., LEVEL]
-        ours, theirs = (pair_index(5)[select_vs2fi(*each, 0.99, 7, u)] for each in (offline, live))
+        ours, theirs = (pair_index(5)[select_kept(vs2fi_survivors(*each, 0.99, 7), u)] for each in (offline, live))
         np.testing.assert_array_equal(ours, theirs)
         for row, pair in enumerate(theirs):
             kept = reference.keep(*(part.tolist() for part in chosen[row]), 0.99, 7)
