@@ -103,6 +103,7 @@ def image_size(data: bytes) -> tuple[int, int]:
         raise DataError(f"no image size in {len(data)} bytes: {one_line(error)}") from error
 
 
+@spanned("encode")
 def encode_jpeg(pixels: UInt8[np.ndarray, "h w 3"], quality: int = 95) -> bytes:
     """RGB, 0 to 255, to JPEG with full chroma resolution (4:4:4)."""
     stream = io.BytesIO()
@@ -110,6 +111,7 @@ def encode_jpeg(pixels: UInt8[np.ndarray, "h w 3"], quality: int = 95) -> bytes:
     return stream.getvalue()
 
 
+@spanned("encode")
 def encode_webp(pixels: UInt8[np.ndarray, "h w 3"], quality: int = 95) -> bytes:
     """RGB, 0 to 255, to lossy WebP (4:2:0 chroma, as the format has it)."""
     stream = io.BytesIO()
@@ -117,6 +119,7 @@ def encode_webp(pixels: UInt8[np.ndarray, "h w 3"], quality: int = 95) -> bytes:
     return stream.getvalue()
 
 
+@spanned("encode")
 def encode_png(pixels: UInt8[np.ndarray, "h w 3"]) -> bytes:
     """RGB, 0 to 255, to PNG, lossless."""
     stream = io.BytesIO()
