@@ -46,7 +46,8 @@ class KernelUnits:
         if self.seen == 2:
             kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
             self.profiler = profile(activities=kinds, acc_events=True)
-            self.profiler.start()
+            with spans.span("start profiler"):
+                self.profiler.start()
             self.marked_ns, self.mark = time.perf_counter_ns(), record_function(MARK)
             self.mark.__enter__()
 
@@ -67,10 +68,11 @@ class KernelUnits:
             return
         profiler, self.profiler = self.profiler, None
         self.seen = self.count + 1
-        profiler.stop()
         recorder = spans.recorder()
-        if recorder is not None:
-            recorder.recorded.kernels += events_of(profiler, self.marked_ns)
+        with spans.span("stop profiler"):
+            profiler.stop()
+            if recorder is not None:
+                recorder.recorded.kernels += events_of(profiler, self.marked_ns)
 
 
 def events_of(profiler: profile, marked_ns: int) -> list[dict[str, Any]]:
