@@ -15,6 +15,7 @@ TEST ?=
 LABELS ?= none
 SIGN ?= auto
 EVIDENCE ?= evidence
+BENCHMARKS ?= startup shards pack views score generate train_step evaluate house
 STUDY_IMAGES = $(foreach each,cifar10 imagenette,$(call image_options,$(each),$(shell echo $(each) | tr a-z A-Z)))
 image_options = $(if $($(2)),--$(1) '$($(2))') $(if $($(2)_TEST),--$(1)-test '$($(2)_TEST)')
 
@@ -48,14 +49,16 @@ check: setup  ## lint, formatting, types, and whether the generated docs are fre
 	@ln -sfn ../../../cli/api/__init__.py build/typing/viewkit/__init__.py
 	MYPYPATH=build/typing $(BIN)/mypy -p viewkit
 	$(BIN)/python -m viewkit.cli.reference --check docs
+	$(BIN)/python benchmarks/results.py --check
 
 format: setup  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: setup  ## write the generated pages: commands, columns, experiments, and the table of docs/licences.md
+docs: setup  ## write the generated pages: commands, columns, experiments, licences, benchmarks
 	$(BIN)/python -m viewkit.cli.reference docs
 	$(BIN)/python docs/licences.py
+	$(BIN)/python benchmarks/results.py
 
 site: setup  ## build the site of the docs, build/site/index.html; a warning is an error
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
@@ -71,11 +74,11 @@ pipeline: setup  ## an experiment on your images: make pipeline DATA=folder OUT=
 	@test -n "$(OUT)" || { echo "error: OUT is not set; use make pipeline DATA=folder OUT=dataset"; exit 2; }
 	$(VIEWKIT) run '$(EXPERIMENT)' '$(DATA)' '$(OUT)' $(if $(TEST),--test '$(TEST)') --set pack.labels=$(LABELS) --set generate.sign=$(SIGN)
 
-bench: setup  ## measure ours against the peers, every program that fits this machine
-	@for program in startup shards views score generate train_step; do \
-	  test -f benchmarks/$$program.py || continue; \
-	  echo "== benchmarks/$$program.py"; $(BIN)/python benchmarks/$$program.py || exit $$?; \
+bench: setup  ## measure ours against the peers, every program of benchmarks/ that fits this machine, and write the page
+	@for program in $(BENCHMARKS); do \
+	  echo "== benchmarks/$$program.py"; $(BIN)/python benchmarks/$$program.py --out benchmarks/results || exit $$?; \
 	done
+	$(BIN)/python benchmarks/results.py
 
 evidence: setup  ## run the studies of docs/evidence.md: [CIFAR10=train CIFAR10_TEST=test IMAGENETTE=train IMAGENETTE_TEST=test]
 	$(BIN)/python benchmarks/evidence.py --out $(EVIDENCE) $(STUDY_IMAGES)

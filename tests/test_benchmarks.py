@@ -15,7 +15,7 @@ from viewkit.cli.chain import chain_of
 from viewkit.pipelines.experiments.experiment import load_experiment, with_changes
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-COMPARISONS = ("generate", "page", "score", "shards", "startup", "train_step", "views")
+COMPARISONS = ("evaluate", "generate", "house", "pack", "page", "score", "shards", "startup", "train_step", "views")
 """Programs of `harness.main`: with --smoke every comparison runs both sides once."""
 ESTIMATOR = ("preset=pico-32", "epochs=1", "warmup_epochs=0", "batch_size=8", "hidden=32", "dim=16")
 
@@ -35,7 +35,7 @@ def images(tmp_path_factory):
 
 
 def test_every_program_is_started_by_a_test():
-    programs = {path.stem for path in FOLDER.glob("*.py")} - {"harness", "studies", "evidence_page"}
+    programs = {path.stem for path in FOLDER.glob("*.py")} - {"harness", "studies", "evidence_page", "results"}
     assert programs == {*COMPARISONS, "evidence", "foreground", "vs2fi"}
 
 
