@@ -224,7 +224,7 @@ class Window:
         Loss, spread and counts are those of all processes.
         """
         own = torch.stack(self.losses).float().mean()
-        numbers = [float(own), framework.spread(), *self.counts.values()]
+        numbers = [float(own), framework.spread(), *map(float, self.counts.values())]
         # Made from the loss, so on its device: NCCL takes no other.
         loss, spread, *counts = mean_over_processes(own.new_tensor(numbers, dtype=torch.float64)).tolist()
         wall_s = time.perf_counter() - self.started
