@@ -8,6 +8,7 @@ CONSTRAINTS ?= constraints.txt
 
 # Two processes of one thread each; a file's tests stay together, for they share what is slow to make.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+SHAPES := --jaxtyping-packages=viewkit,typechecker.check
 
 DEMO ?= demo
 EXPERIMENT ?= pipeline
@@ -38,8 +39,8 @@ demo: setup  ## which pairs help? mosaics of photographs that ship with scikit-i
 test: setup  ## run the tests (three minutes on two cores)
 	$(PYTEST) -m 'not slow and not gpu'
 
-test-all: setup  ## run the slow tests too
-	$(PYTEST) -m 'not gpu'
+test-all: setup  ## run the slow tests too, and check the annotated types and shapes of every call
+	$(PYTEST) $(SHAPES) -m 'not gpu'
 
 check: setup  ## lint, formatting, types, and whether the generated docs are fresh
 	$(BIN)/ruff check .

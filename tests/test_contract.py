@@ -12,7 +12,7 @@ import pytest
 import tiny_chain
 import webdataset
 from small_datasets import CPU, contents
-from tiny_chain import IMAGES, jobs, make, photographs
+from tiny_chain import IMAGES, jobs
 
 from viewkit.pipelines.engine.contract import MapStage
 from viewkit.pipelines.engine.run import plan_stage, run_stage
@@ -23,16 +23,14 @@ COLUMNS = ["images", "genview", "pairs", "pairs_drawn", "quality"]
 KILLS = 30
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    return photographs(tmp_path_factory.mktemp("photographs"))
+@pytest.fixture
+def source(chain):
+    return chain.source
 
 
-@pytest.fixture(scope="module")
-def whole(source, tmp_path_factory):
-    dataset = Dataset(tmp_path_factory.mktemp("whole") / "data")
-    make(source, dataset)
-    return dataset
+@pytest.fixture
+def whole(chain):
+    return chain.dataset
 
 
 def without(whole, column, tmp_path):

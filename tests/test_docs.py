@@ -1,6 +1,7 @@
 """The pages say what is: generated ones are fresh, commands and links exist, README's Python runs."""
 
 import re
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -8,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from pages import code_after
-from tiny_chain import jobs, make, photographs
 
 from viewkit.cli.commands import PIPELINE
 from viewkit.cli.main import app
@@ -16,7 +16,6 @@ from viewkit.cli.options import option_name
 from viewkit.cli.reference import main as reference
 from viewkit.pipelines.engine.config import fields_of
 from viewkit.pipelines.engine.execution import Execution
-from viewkit.shards.dataset import Dataset
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -97,11 +96,9 @@ def test_make_help_lists_every_target_that_the_readme_names():
 
 
 @pytest.mark.slow
-def test_the_python_of_the_readme_runs_as_it_stands(tmp_path):
+def test_the_python_of_the_readme_runs_as_it_stands(chain, tmp_path):
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    source = photographs(tmp_path / "photographs")
-    make(source, Dataset(tmp_path / "dataset"))
-    assert "pairs" in jobs(source)
+    shutil.copytree(chain.dataset.path, tmp_path / "dataset")
     small = re.sub(r"batch_size=\d+", "batch_size=8", block)
     said = subprocess.run([sys.executable, "-c", small], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "torch.Size([8, 3, 32, 32])" in said.stdout

@@ -14,7 +14,7 @@ import pytest
 import torch
 from lightly.loss import NTXentLoss
 from PIL import Image
-from tiny_chain import make, photographs
+from tiny_chain import photographs
 
 from viewkit.pipelines.export.formats import export_pairs
 from viewkit.pipelines.pairs.load import load_pairs
@@ -33,10 +33,8 @@ def example(name):
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    made = Dataset(tmp_path_factory.mktemp("examples") / "data")
-    make(photographs(tmp_path_factory.mktemp("photographs")), made)
-    return made
+def dataset(chain):
+    return chain.dataset
 
 
 @torch.no_grad()
@@ -47,6 +45,7 @@ def loss_on(network, dataset, **options):
     return sum(losses) / len(losses)
 
 
+@pytest.mark.slow
 def test_a_plain_loop_learns_from_scored_pairs(dataset):
     plain = example("plain_pytorch")
     fresh, trained = (plain.train(dataset.path, "vs2fi", epochs=n, batch_size=12) for n in (0, 4))
@@ -62,6 +61,7 @@ def test_a_plain_loop_trains_every_weight_on_the_other_kinds_of_pairs(dataset, k
         assert bool(after.isfinite().all()) and not torch.equal(before, after)
 
 
+@pytest.mark.slow
 def test_lightly_learns_from_the_pairs(dataset):
     fresh, trained = (example("lightly_simclr").train(dataset.path, epochs=n, batch_size=12) for n in (0, 12))
     assert loss_on(trained, dataset, select="vs2fi") < loss_on(fresh, dataset, select="vs2fi") - 0.3

@@ -1,4 +1,4 @@
-"""The accuracy table: every run's probes beside the baselines, and whether a method helps against random pairs."""
+"""The accuracy table: every run's probes beside the baselines, and against random pairs."""
 
 import math
 import textwrap
@@ -43,12 +43,15 @@ class AccuracyRow:
     doubt: Mapping[str, float] = field(default_factory=dict)
 
     def verdict(self, probe: str) -> str:
-        """``helps``, ``hurts``, ``no clear difference``, or nothing where there is nothing to compare with."""
+        """``higher``, ``lower``, ``no clear difference``, or nothing where there is nothing to compare with.
+
+        Beyond the doubt over images; whether a method helps, only several seeds say (`pipelines.compare`).
+        """
         if probe not in self.change:
             return ""
         if abs(self.change[probe]) <= self.doubt[probe]:
             return "no clear difference"
-        return "helps" if self.change[probe] > 0 else "hurts"
+        return "higher" if self.change[probe] > 0 else "lower"
 
 
 @dataclass(frozen=True)

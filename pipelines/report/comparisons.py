@@ -17,12 +17,32 @@ BASELINES = {"pixels": "raw pixels", "untrained": "untrained, seed 0"}
 
 
 @dataclass(frozen=True)
+class ShownVerdict:
+    """label: the arm and its steps. against: the control that pays for it, None for the reference. said: with the seeds
+    that would be needed, `verdict` without. colour: ``helps``, ``hurts`` or nothing."""
+
+    label: str
+    probe: str
+    against: str | None
+    verdict: str
+    said: str
+
+    @property
+    def compared(self) -> str:
+        return self.label + ("" if self.against is None else f" against {self.against}")
+
+    @property
+    def colour(self) -> str:
+        return "hurts" if self.verdict == "hurts" else "helps" if self.verdict in GOOD else ""
+
+
+@dataclass(frozen=True)
 class ShownComparison:
-    """verdicts: (what, verdict in words, the word that gives its colour). notes: what else a reader has to know."""
+    """notes: what else a reader has to know."""
 
     name: str
     headline: str
-    verdicts: tuple[tuple[str, str, str], ...]
+    verdicts: tuple[ShownVerdict, ...]
     tables: tuple[FoundTable, ...]
     charts: tuple[Chart, ...]
     notes: tuple[str, ...]
@@ -51,11 +71,7 @@ def show_comparison(dataset: Dataset, name: str) -> ShownComparison:
         name=name,
         headline=f"{found['seeds']} seeds an arm, {data['num_test']} test images of {data['num_classes']} classes",
         verdicts=tuple(
-            (
-                f"{row['label']}, {probe}" + (f", against {row['against']}" if row["of_cost"] else ""),
-                each["said"],
-                "hurts" if each["verdict"] == "hurts" else "helps" if each["verdict"] in GOOD else "",
-            )
+            ShownVerdict(row["label"], probe, row["against"] if row["of_cost"] else None, each["verdict"], each["said"])
             for row in found["differences"]
             for probe, each in row["probes"].items()
         ),

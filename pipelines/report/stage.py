@@ -47,7 +47,7 @@ class ReportStage(FitStage[ReportConfig]):
     """Reads what is complete and says what is missing, so a report can be made at any time."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     shown_as: ClassVar[str] = "report"
     holds: ClassVar[Mapping[str, str]] = {"index.html": "the page, with its pictures inside"}
     replaces: ClassVar[bool] = True

@@ -13,8 +13,8 @@ WARNING = "warning: "
 
 @dataclass(frozen=True)
 class Verdict:
-    """what: whom it is about. said: what is found. word: ``helps``, ``hurts`` or nothing, for its colour. place: id of
-    the section that has the numbers."""
+    """what: whom it is about. said: what is found. word: ``helps``, ``hurts``, of single runs ``higher``, ``lower``, or
+    nothing, for its colour. place: id of the section that has the numbers."""
 
     what: str
     said: str
@@ -29,16 +29,12 @@ def find_verdicts(
     filter_lines: Sequence[str],
 ) -> list[Verdict]:
     """Comparisons over seeds first, then runs of one seed, then what speaks against the pairs or is unfinished."""
-    found = [
-        Verdict(f"{item.name}: {what}", said, "comparisons", word)
-        for item in comparisons
-        for what, said, word in item.verdicts
-    ]
+    found = [each for item in comparisons for each in comparison_verdicts(item)]
     for table in tables:
         for row in table.rows:
             for probe in table.probes[:1] if row.change else ():
                 said = f"{row.verdict(probe)}, {100 * row.change[probe]:+.1f} ± {100 * row.doubt[probe]:.1f} points"
-                word = row.verdict(probe) if row.verdict(probe) in ("helps", "hurts") else ""
+                word = row.verdict(probe) if row.verdict(probe) in ("higher", "lower") else ""
                 what = f"{row.name} against {row.reference}, {probe_name(probe)}, one seed"
                 found.append(Verdict(what, said, "accuracy", word))
     if not found:
@@ -50,6 +46,25 @@ def find_verdicts(
     if unfinished:
         found.append(Verdict("Unfinished", ", ".join(unfinished), "dataset"))
     return found
+
+
+def comparison_verdicts(shown: ShownComparison) -> list[Verdict]:
+    """One line a verdict, with all arms that it was given to; a probe is named where another says something else."""
+    said: dict[str, dict[str, list[str]]] = {}
+    colours, probes = {}, list(dict.fromkeys(each.probe for each in shown.verdicts))
+    for each in shown.verdicts:
+        said.setdefault(each.verdict, {}).setdefault(each.compared, []).append(each.probe)
+        colours[each.verdict] = each.colour
+    return [
+        Verdict(
+            f"{shown.name}: "
+            + "; ".join(arm if own == probes else f"{arm} ({', '.join(own)})" for arm, own in arms.items()),
+            verdict,
+            "comparisons",
+            colours[verdict],
+        )
+        for verdict, arms in said.items()
+    ]
 
 
 def unanswered(inventory: Inventory, tables: Sequence[AccuracyTable]) -> str:

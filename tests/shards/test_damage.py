@@ -75,13 +75,14 @@ def test_a_whole_dataset_has_no_problems(whole):
     read_in_order(whole)
 
 
+@pytest.mark.parametrize("count", [8, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("damages", [flips, cuts])
-def test_damage_in_any_file_is_found_by_verify_and_by_reading(whole, damages):
+def test_damage_in_any_file_is_found_by_verify_and_by_reading(whole, damages, count):
     for name, raw in contents(whole.path).items():
         path = whole.path / name
         readers = [read_artifact] if name.startswith("total/") else [read_positioned, read_in_order]
         try:
-            for damaged in damages(raw, 40):
+            for damaged in damages(raw, count):
                 path.write_bytes(damaged)
                 assert problems(whole), f"verify missed damage in {name}"
                 for reader in readers:

@@ -89,6 +89,23 @@ def make(source: Path, dataset: Dataset) -> None:
         run_stage(job.stage, job.config, dataset, CPU)
 
 
+@dataclass(frozen=True)
+class Chain:
+    """source: the photographs. dataset: what the whole chain made of them."""
+
+    source: Path
+    dataset: Dataset
+
+    @classmethod
+    def at(cls, folder: Path) -> "Chain":
+        """The chain in a folder; made there unless it is."""
+        found = cls(folder / "photographs", Dataset(folder / "data"))
+        if not (folder / "made").is_file():
+            make(photographs(found.source), found.dataset)
+            (folder / "made").touch()
+        return found
+
+
 def run_and_kill(source: Path, path: Path, column: str, kills: int, longest_s: float) -> None:
     """Start the stage that writes `column` again and again, kill it at random moments, then let it finish.
 
@@ -116,7 +133,7 @@ def main(arguments: list[str]) -> None:
     run_and_kill(Path(source), Path(path), column, int(kills), float(longest_s))
 
 
-__all__ = ["CPU", "Execution", "Job", "contents", "jobs", "make", "photographs", "run_and_kill"]
+__all__ = ["CPU", "Chain", "Execution", "Job", "contents", "jobs", "make", "photographs", "run_and_kill"]
 
 if __name__ == "__main__":
     main(sys.argv[1:])

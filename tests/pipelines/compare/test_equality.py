@@ -1,10 +1,11 @@
 """What is equal in all arms: the specification, the images, the first weights and the order of the images."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from small_datasets import coloured
-from tiny_chain import make, photographs
 
 from viewkit.pipelines.compare.arms import ARMS
 from viewkit.pipelines.compare.equality import refuse_shared_images, refuse_unequal
@@ -91,9 +92,8 @@ def test_the_same_seed_gives_every_arm_the_same_first_weights_and_order_of_image
 
 
 @pytest.mark.slow
-def test_arms_of_stored_pairs_and_generated_views_are_paired_too(tmp_path):
-    dataset = Dataset(tmp_path / "data")
-    make(photographs(tmp_path / "images"), dataset)
+def test_arms_of_stored_pairs_and_generated_views_are_paired_too(chain, tmp_path):
+    dataset = Dataset(shutil.copytree(chain.dataset.path, tmp_path / "data"))
     policy = {"policy": "strengthened"}  # that of the stored pairs
     weights, keys = begun(dataset, policy, 3)
     stored = ("stored", "vs2fi", "similar", "overlap", "most_overlap", "combined", "placebo", "stored_quality")

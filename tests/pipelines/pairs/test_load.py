@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from small_datasets import CPU
-from tiny_chain import make, photographs
 
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.foreground.stage import ViewsForegroundStage
@@ -32,10 +31,8 @@ OPTIONS = {"policy": "moco_v3_vit", "side_px": 32, "batch_size": 8}
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    made = Dataset(tmp_path_factory.mktemp("pairs") / "data")
-    make(photographs(tmp_path_factory.mktemp("photographs")), made)
-    return made
+def dataset(chain):
+    return chain.dataset
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_a_difference_counts_when_it_exceeds_two_standard_errors(everything):
     row = rows["vs2fi"]
     assert row.reference == "random" and row.change["knn20"] == pytest.approx(0.1)
     assert row.doubt["knn20"] == pytest.approx(2 * math.sqrt((0.4 * 0.6 + 0.5 * 0.5) / 1000))
-    assert [row.verdict(probe) for probe in ("knn20", "knn200", "linear")] == ["helps", "no clear difference", "hurts"]
+    assert [row.verdict(probe) for probe in ("knn20", "knn200", "linear")] == ["higher", "no clear difference", "lower"]
 
 
 def test_a_run_is_compared_only_with_random_pairs_and_otherwise_the_same_settings(everything):
@@ -34,7 +34,7 @@ def test_a_run_is_compared_only_with_random_pairs_and_otherwise_the_same_setting
 def test_the_notes_say_when_a_method_does_not_help(everything):
     notes = "\n".join(rows_of(everything)[0].notes())
     assert (
-        "generated against random, in points: kNN 20 -15.0 ± 4.1 (hurts), kNN 200 -1.0 ± 4.3 (no clear difference)"
+        "generated against random, in points: kNN 20 -15.0 ± 4.1 (lower), kNN 200 -1.0 ± 4.3 (no clear difference)"
         in notes
     )
     assert "Not above raw pixels: generated (kNN 20), vs2fi (linear)." in notes
@@ -61,7 +61,7 @@ def test_the_terminal_shows_the_rows_and_the_notes_of_the_table(everything):
     lines = summary_lines(everything)
     assert lines[0].startswith("Accuracy in % on 1000 test images of 10 classes")
     line = next(line for line in lines if line.startswith("vs2fi"))
-    assert line.split()[-5:] == ["50.0", "39.0", "30.0", "+10.0", "helps"]
+    assert line.split()[-5:] == ["50.0", "39.0", "30.0", "+10.0", "higher"]
     assert all(len(line) <= 110 for line in lines)
     assert " ".join(lines).replace("   ", " ").endswith(" ".join(f"- {note}" for note in table.notes()))
     head = next(line for line in lines if "kNN 20 " in line)

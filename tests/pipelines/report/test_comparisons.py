@@ -8,9 +8,16 @@ from viewkit.pipelines.compare.summary import Evaluated, summarise_cell, summari
 from viewkit.pipelines.compare.verdict import Rules
 from viewkit.pipelines.published import Record, write_record
 from viewkit.pipelines.report.accuracy import summary_lines
-from viewkit.pipelines.report.comparisons import compared_runs, show_comparison, text_lines
+from viewkit.pipelines.report.comparisons import (
+    ShownComparison,
+    ShownVerdict,
+    compared_runs,
+    show_comparison,
+    text_lines,
+)
 from viewkit.pipelines.report.config import ReportConfig
 from viewkit.pipelines.report.stage import ReportStage
+from viewkit.pipelines.report.verdicts import Verdict, comparison_verdicts
 from viewkit.shards.codecs import encode_json
 
 BAD = "<img src=x onerror=alert(1)>"
@@ -61,9 +68,19 @@ def compared(build, tmp_path_factory):
     return dataset
 
 
+def test_arms_of_one_verdict_share_a_line_and_probes_that_disagree_are_named():
+    said = [("a", "knn", "helps"), ("a", "linear", "helps"), ("b", "knn", "helps"), ("b", "linear", "hurts")]
+    verdicts = tuple(ShownVerdict(label, probe, None, word, word) for label, probe, word in said)
+    found = comparison_verdicts(ShownComparison("mine", "", verdicts, (), (), (), ()))
+    assert [(each.what, each.said) for each in found] == [("mine: a; b (knn)", "helps"), ("mine: b (linear)", "hurts")]
+
+
 def test_verdicts_stand_first_and_the_numbers_below(compared):
     shown = show_comparison(compared, "mine")
-    assert [(said, word) for _, said, word in shown.verdicts] == [("helps", "helps"), ("not worth its cost", "")]
+    assert [(each.said, each.colour) for each in shown.verdicts] == [("helps", "helps"), ("not worth its cost", "")]
+    arm = shown.verdicts[0].label
+    paid = Verdict(f"mine: {arm} against random, 250 steps", "not worth its cost", "comparisons")
+    assert comparison_verdicts(shown) == [Verdict(f"mine: {arm}", "helps", "comparisons", "helps"), paid]
     arms, cost, differences, images = shown.tables
     assert arms.rows[0][:2] == ("raw pixels", "") and arms.rows[1] == ("untrained, seed 0", "40.0", "", "", "")
     assert arms.rows[2] == ("random, 100 steps", "51.2 ± 0.9", "3.2 T", "3.2 T", "2.50")
@@ -92,7 +109,7 @@ def test_the_terminal_says_the_same(compared):
     assert "Comparison 'mine':" in summary_lines(compared)
 
 
-def test_a_dataset_that_was_only_compared_says_so_and_lists_every_run(compared, build):
+def test_a_dataset_that_was_only_compared_says_so_and_lists_no_run_apart(compared, build):
     from small_datasets import CPU
 
     from viewkit.pipelines.engine.run import run_stage
@@ -107,4 +124,5 @@ def test_a_dataset_that_was_only_compared_says_so_and_lists_every_run(compared, 
     assert 'Every run that was evaluated belongs to a comparison: see <a href="#comparisons">' in html
     assert "Nothing is published for it; its runs are compared above." in html
     assert "There is no finished run yet" not in html and "Nothing has been trained" not in html
-    assert "viewkit pretrain DATASET --name 2-5 --config" in html and "18 more are runs of comparisons" in html
+    assert "The 18 runs of comparisons are not listed" in html and "--name 2-5 --config" not in html
+    assert "18 more are runs of comparisons" in html

@@ -30,8 +30,8 @@ def test_runs_against_random_come_first_and_what_speaks_against_them_after(every
     lines = ["fine", "warning: AL has no depth"]
     found = find_verdicts(take_inventory(everything), [], accuracy_tables(everything), lines)
     said = {each.what: (each.said, each.word, each.place) for each in found}
-    assert said["vs2fi against random, kNN 20, one seed"] == ("helps, +10.0 ± 4.4 points", "helps", "accuracy")
-    assert said["generated against random, kNN 20, one seed"][1] == "hurts"
+    assert said["vs2fi against random, kNN 20, one seed"] == ("higher, +10.0 ± 4.4 points", "higher", "accuracy")
+    assert said["generated against random, kNN 20, one seed"][1] == "lower"
     assert list(said)[-1] == "The filters" and said["The filters"] == ("AL has no depth", "", "pairs")
 
 
