@@ -16,12 +16,13 @@ TEST ?=
 LABELS ?= none
 SIGN ?= auto
 EVIDENCE ?= evidence
+PART ?= 1
 BENCHMARKS ?= startup shards pack views score generate train_step evaluate house
 STUDY_IMAGES = $(foreach each,cifar10 imagenette,$(call image_options,$(each),$(shell echo $(each) | tr a-z A-Z)))
 image_options = $(if $($(2)),--$(1) '$($(2))') $(if $($(2)_TEST),--$(1)-test '$($(2)_TEST)')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format docs site man dist pipeline bench evidence gpu-evidence clean
+.PHONY: help setup demo test test-all check format docs site man dist pipeline bench gpu evidence gpu-evidence clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +80,10 @@ bench: setup  ## measure ours against the peers, every program of benchmarks/ th
 	@for program in $(BENCHMARKS); do \
 	  echo "== benchmarks/$$program.py"; $(BIN)/python benchmarks/$$program.py --out benchmarks/results || exit $$?; \
 	done
+	$(BIN)/python benchmarks/results.py
+
+gpu: setup  ## what only a GPU can show, a part of at most ten minutes a call, resumable: make gpu PART=1 ... PART=5
+	$(BIN)/python benchmarks/gpu.py --part $(PART) --out benchmarks/results
 	$(BIN)/python benchmarks/results.py
 
 evidence: setup  ## run the studies of docs/evidence.md: [CIFAR10=train CIFAR10_TEST=test IMAGENETTE=train IMAGENETTE_TEST=test]

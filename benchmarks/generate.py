@@ -102,9 +102,10 @@ class World:
         return [torch.Generator().manual_seed(seed) for seed in range(len(self.images))]
 
 
-def make_world(folder: Path, images: int) -> World:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    full = device == "cuda" or os.environ.get("VIEWKIT_BENCH") == "full"
+def make_world(folder: Path, images: int, device: str | None = None, full: bool | None = None) -> World:
+    """device: by default a GPU where there is one. full: the published architecture, by default on a GPU."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    full = (device == "cuda" or os.environ.get("VIEWKIT_BENCH") == "full") if full is None else full
     precision = "bf16" if device == "cuda" else "fp32"
     pipeline = full_size_pipeline() if full else tiny_pipeline()
     pipeline.save_pretrained(folder)

@@ -88,12 +88,14 @@ def run(rounds: int) -> tuple[Sequence[Row | Fact], Sequence[str]]:
     return found, left_out
 
 
-def compare_forward(case: Case, precision: Precision, device: str, rounds: int) -> list[Row | Fact]:
+def compare_forward(
+    case: Case, precision: Precision, device: str, rounds: int, name: str | None = None
+) -> list[Row | Fact]:
     """The forward pass with all exits against the one without, and the latter against a matrix product."""
     estimator = preset_estimator(case.preset, precision, device)
     batch = torch.randn(case.views, 3, estimator.side_px, estimator.side_px, device=device)
     matrix = torch.randn(MATRIX, MATRIX, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
-    name = f"{case.preset} {precision} {device}"
+    name = name or f"{case.preset} {precision} {device}"
 
     def with_exits() -> None:
         estimator.embed(batch)
@@ -155,7 +157,7 @@ def preset_estimator(preset: PresetName, precision: Precision, device: str) -> E
     return Estimator(network, facts, device, precision)
 
 
-def compare_scoring(folder: Path, case: Case, device: str, rounds: int) -> list[Row | Fact]:
+def compare_scoring(folder: Path, case: Case, device: str, rounds: int, name: str | None = None) -> list[Row | Fact]:
     """The stage's whole work on a dataset; memory first, because a process's peak never falls."""
     s = PRESETS[case.preset]
     dataset = jpeg_dataset(folder / "dataset", case.image_px, case.images)
@@ -164,7 +166,7 @@ def compare_scoring(folder: Path, case: Case, device: str, rounds: int) -> list[
     torch.set_num_threads(1)
     stage, config = ScoreStage(), ScoreConfig(rounds=ROUNDS)
     score = stage.prepare(config, Run(dataset, dataset.path / "pairs", stage.name, device=device))
-    name = f"{case.preset} {device}"
+    name = name or f"{case.preset} {device}"
 
     def ours(count: int = case.images) -> None:
         for _ in score(islice(all_rows(dataset), count)):
@@ -200,7 +202,7 @@ def compare_scoring(folder: Path, case: Case, device: str, rounds: int) -> list[
     stored = f"{STORED_ROUNDS} rounds once / {EPOCHS} epochs online"
     return [
         Fact(f"peak memory of scoring, {name}, MB", whole),
-        Fact(f"peak memory, {case.images} rows over {case.images // 4}, {name}, MB", whole - quarter),
+        Fact(f"peak memory, all rows over a quarter of them, {name}, MB", whole - quarter),
         *rendering,
         scoring,
         beside,
