@@ -13,47 +13,36 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from gpu_checks import (
-    Setup,
-    compiled_steps,
-    equal_losses,
-    equal_scores,
-    equal_selection,
-    equal_views,
-    generating,
-    pretraining,
-    processes,
-    rendering,
-    scoring,
-    training_steps,
-)
 from harness import Fact, Row, table, value_of
 from results import RESULTS, load_goals, provenance, save
 
-Check = Callable[[Setup], Sequence[Row | Fact]]
-PARTS: dict[int, Sequence[Check]] = {
-    1: (equal_views, equal_losses, equal_selection, equal_scores),
-    2: (rendering, scoring),
-    3: (pretraining, compiled_steps),
-    4: (training_steps,),
-    5: (processes, generating),
+if TYPE_CHECKING:
+    from gpu_checks import Setup
+
+PARTS: dict[int, tuple[str, ...]] = {
+    1: ("equal_views", "equal_losses", "equal_selection", "equal_scores"),
+    2: ("rendering", "scoring"),
+    3: ("pretraining", "compiled_steps"),
+    4: ("training_steps",),
+    5: ("processes", "generating"),
 }
-"""Forty minutes in all on an H100; a part is its checks, one after the other."""
+"""Functions of `gpu_checks`, one after the other."""
 LEAST_LEFT_S = 60.0
 """No further check is begun in the last minute of `--minutes`."""
 
 
 def run_part(
-    part: int, setup: Setup, folder: Path | None, minutes: float, say: Callable[[str], None]
+    part: int, setup: "Setup", folder: Path | None, minutes: float, say: Callable[[str], None]
 ) -> tuple[dict[str, Any], bool]:
     """The results of a part, written to `folder` after every check, and whether all of its checks are done."""
+    import gpu_checks
+
     program, until = load_goals()["gpu"], time.monotonic() + 60 * minutes
     found = begun(part, folder, {**provenance(program), "rows": [], "left_out": [], "done": []})
-    for check in PARTS[part]:
-        name = check.__name__
+    for name in PARTS[part]:
         if name in found["done"]:
             say(f"part {part}: {name}: there already")
             continue
@@ -61,7 +50,7 @@ def run_part(
             say(f"part {part}: {name}: no time left; the same command goes on with it")
             return found, False
         start = time.perf_counter()
-        rows = list(check(setup))
+        rows: list[Row | Fact] = list(getattr(gpu_checks, name)(setup))
         for row in rows:
             program.goal(row.what)
         found["rows"] += [asdict(row) for row in rows]
@@ -111,6 +100,8 @@ def main(arguments: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return 1
+    from gpu_checks import Setup  # what it imports takes long, and a refusal should not
+
     setup = Setup(options.device, options.tiny, 1 if options.tiny else options.rounds)
     to = sys.stderr if options.json else sys.stdout
     found, done = run_part(options.part, setup, options.out, options.minutes, lambda text: print(text, file=to))

@@ -6,6 +6,7 @@ turn. Weights are whatever they have become: the time of a step does not depend 
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,7 @@ def rows_of(dataset: Dataset, device: str, rounds: int, **options: Any) -> Itera
         pair = stepper_of(dataset, device, **own), bare_step(dataset, device, **own)
         what = f"{framework}: step / its forward and backward on ready views"
         yield compare(what, *pair, rounds, at_most=True, least_s=0.0)
-    for method in ("simsiam", "simclr"):
+    for method in ("simsiam", "simclr") if find_spec("lightly") else ():
         ours = stepper_of(dataset, device, **{**options, "framework": method})
         theirs = lightly_step(dataset, device, method, **options)
         yield compare(f"{method}: ours / lightly's modules", ours, theirs, rounds, at_most=True, least_s=0.0)
@@ -174,7 +175,7 @@ def rows_of(dataset: Dataset, device: str, rounds: int, **options: Any) -> Itera
 def run(rounds: int) -> tuple[Sequence[Row | Fact], Sequence[str]]:
     with tempfile.TemporaryDirectory() as folder:
         rows = list(rows_of(dataset_at(Path(folder), small=not sized(1, 0)), "cpu", rounds))
-    return rows, []
+    return rows, [] if find_spec("lightly") else ["lightly: not installed (pip install lightly)"]
 
 
 if __name__ == "__main__":

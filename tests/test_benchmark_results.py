@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks"
@@ -137,3 +138,45 @@ def test_a_smoke_run_cannot_become_the_published_result(harness, results, monkey
     with pytest.raises(SystemExit) as left:
         harness.main("shards", lambda rounds: ([], []))
     assert left.value.code == 2 and "--smoke measures nothing" in capsys.readouterr().err
+
+
+def test_a_part_for_a_gpu_is_refused_in_one_line_without_one(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    gpu = importlib.import_module("gpu")
+    assert gpu.main(["--part", "3"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == ("error: gpu: part 3 needs a CUDA device, and torch sees none here; 'viewkit doctor' says why\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--part", "6"), "--part is 6; the parts are 1 ... 5"),
+        (("--part", "1", "--device", "cpu"), "--device and --tiny are for trials"),
+        (("--part", "1", "--device", "cpu", "--tiny", "--check"), "--device and --tiny are for trials"),
+    ],
+)
+def test_wrong_options_of_the_program_for_a_gpu_are_named(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        importlib.import_module("gpu").main(list(arguments))
+    assert message in capsys.readouterr().err
+
+
+def test_what_a_part_has_measured_is_kept_only_for_the_same_code_machine_and_day(results, tmp_path):
+    gpu = importlib.import_module("gpu")
+    new = {**results.provenance(results.load_goals()["gpu"]), "rows": [], "left_out": [], "done": []}
+    assert gpu.begun(2, tmp_path, new) is new
+    results.save(tmp_path, "gpu-2", {**new, "done": ["rendering"]})
+    assert gpu.begun(2, tmp_path, new)["done"] == ["rendering"]
+    for key in ("commit", "code", "machine", "date"):
+        results.save(tmp_path, "gpu-2", {**new, key: "another", "done": ["rendering"]})
+        assert gpu.begun(2, tmp_path, new) is new
+
+
+def test_every_part_for_a_gpu_names_checks_that_there_are():
+    gpu = importlib.import_module("gpu")
+    text = (FOLDER / "gpu_checks.py").read_text()
+    names = [name for part in gpu.PARTS.values() for name in part]
+    assert len(names) == len(set(names))
+    assert [name for name in names if f"\ndef {name}(setup: Setup) -> list[Row | Fact]:" not in text] == []
