@@ -155,6 +155,7 @@ def test_near_duplicates_are_counted_by_the_stated_rule(dataset, found):
     assert wide["true"] == count > found["ground_truth"][-1]["true"]
 
 
+@pytest.mark.slow
 def test_pictures_are_written_beside_and_kept_out_of_the_digest(toy):
     numbers = audit(toy, replace(CONFIG, k_al=2), kind=AuditStage)
     artifact = toy.artifact("audit")

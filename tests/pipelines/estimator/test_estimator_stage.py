@@ -79,7 +79,9 @@ def test_pairs_that_overlap_give_another_estimator(trained, tmp_path):
     dataset, _ = trained
     other = Dataset(tmp_path / "d")
     shutil.copytree(dataset.path / "images", other.path / "images")
-    run_stage(EstimatorStage(), replace(CONFIG, pairs="overlap", policy="mosaic"), other, CPU)
+    run_stage(
+        EstimatorStage(), replace(CONFIG, pairs="overlap", policy="mosaic", steps=2, warmup_epochs=0.0), other, CPU
+    )
     facts = Estimator.load(other.artifact("estimator")).facts
     assert (facts["pairs"], facts["policy"]) == ("overlap", "mosaic")
 
@@ -92,7 +94,7 @@ def test_a_second_run_finds_the_work_done(trained):
 
 def test_equal_configs_give_equal_weights(tmp_path):
     other = make_images(tmp_path / "d")
-    config = replace(CONFIG, steps=6)
+    config = replace(CONFIG, steps=3, warmup_epochs=0.0)
     run_stage(EstimatorStage(), config, other, CPU)
     first = (other.path / "estimator" / "estimator.safetensors").read_bytes()
     other = make_images(tmp_path / "e")

@@ -51,6 +51,7 @@ def test_a_frozen_trunk_of_timm_keeps_its_weights_and_its_heads_learn(tmp_path):
     assert identity.inputs["trunk_weights"] == sha256_of(file) and identity.config["trunk"] == "timm:test_vit"
 
 
+@pytest.mark.slow
 def test_a_run_of_the_dataset_can_be_the_trunk_and_the_chain_goes_on(tmp_path):
     dataset = make_images(tmp_path / "data", count=24)
     run = PretrainConfig(arch="vit_pico_patch8", steps=3, batch_size=8, hidden=32, dim=16)
@@ -84,6 +85,7 @@ def test_trunk_and_file_belong_together(tmp_path):
     assert isinstance(dataset, Dataset)
 
 
+@pytest.mark.slow
 def test_an_estimator_of_another_dataset_is_taken_as_it_is(tmp_path):
     theirs, ours = make_images(tmp_path / "theirs", count=24), make_images(tmp_path / "ours", count=16)
     config = EstimatorConfig(preset="pico-32", steps=3, batch_size=8, hidden=32, dim=16)

@@ -74,7 +74,7 @@ def two_colours(seed, count=16):
     return views, labels, torch.arange(count)
 
 
-@pytest.mark.parametrize("arch", ["resnet10_narrow", "vit_pico_patch8"])
+@pytest.mark.parametrize("arch", ["resnet10_narrow", pytest.param("vit_pico_patch8", marks=pytest.mark.slow)])
 def test_fine_tuning_trains_every_weight_of_a_copy_and_leaves_the_encoder_as_it_was(arch):
     encoder = create_backbone(arch, 16).eval().requires_grad_(False)
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}

@@ -214,6 +214,7 @@ def test_what_detectron2_has_not_is_refused_by_name(tmp_path):
         export_encoder(small, tmp_path / "encoder.pth", "timm")
 
 
+@pytest.mark.slow
 def test_the_detection_example_puts_the_encoder_under_a_feature_pyramid(tmp_path):
     export_encoder(
         make_run(tmp_path / "runs" / "mine", "resnet18", 64), tmp_path / "encoder.safetensors", "torchvision"

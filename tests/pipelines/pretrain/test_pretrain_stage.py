@@ -171,6 +171,7 @@ def test_seconds_of_a_step_are_carried_over_on_a_line():
     assert loop.extrapolated([(8, 2.0), (16, 1.0)], 32) == 2.0  # noise: in proportion to the larger one
 
 
+@pytest.mark.slow
 def test_a_run_on_scored_pairs_reads_generated_views_when_the_candidates_hold_some(tmp_path):
     dataset = make_images(tmp_path / "d", count=24, shard_rows=12)
     make_genview(dataset, missing=("row0005",))

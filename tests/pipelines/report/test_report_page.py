@@ -191,6 +191,7 @@ def test_names_are_shown_and_never_run(images_only, build, monkeypatch):
     assert all(each["src"].startswith("data:") for each in page.all("img"))
 
 
+@pytest.mark.slow
 def test_the_largest_page_stays_below_3_mb(tmp_path, build, monkeypatch):
     noise = np.random.default_rng(0).integers(0, 256, (24, 90, 90, 3), dtype=np.uint8)
     monkeypatch.setattr(build, "pictures", lambda count, seed=0: [encode_png(each) for each in noise[:count]])
@@ -223,6 +224,7 @@ def test_options_out_of_range_are_refused_by_name(option):
         ReportConfig(**option)
 
 
+@pytest.mark.slow
 def test_a_run_that_logged_its_views_gets_a_table_of_what_made_pairs_hard(images_only, build):
     rng, pairs = np.random.default_rng(0), 6
     recipes = np.repeat(neutral_recipes(40, 32)[:, None], 4, axis=1)

@@ -38,6 +38,7 @@ def scored(path, monkeypatch, renderer):
     return dataset
 
 
+@pytest.mark.slow
 def test_scores_of_both_renderers_are_of_the_same_recipes_and_agree(tmp_path, monkeypatch):
     by_torch, compiled = (scored(tmp_path / name, monkeypatch, name) for name in ("torch", "auto"))
     keys = list(by_torch.column("pairs").keys())
