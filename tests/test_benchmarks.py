@@ -15,7 +15,19 @@ from viewkit.cli.chain import chain_of
 from viewkit.pipelines.experiments.experiment import load_experiment, with_changes
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-COMPARISONS = ("evaluate", "generate", "house", "pack", "page", "score", "shards", "startup", "train_step", "views")
+COMPARISONS = (
+    "evaluate",
+    "generate",
+    "house",
+    "memory",
+    "pack",
+    "page",
+    "score",
+    "shards",
+    "startup",
+    "train_step",
+    "views",
+)
 """Programs of `harness.main`: with --smoke every comparison runs both sides once."""
 ESTIMATOR = ("preset=pico-32", "epochs=1", "warmup_epochs=0", "batch_size=8", "hidden=32", "dim=16")
 
