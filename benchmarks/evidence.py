@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from evidence_page import FALSE, page
+from evidence_page import FALSE, page, read
+from evidence_picture import PICTURE, draw
 from studies import CPU_STUDIES, STUDIES, Study, gpu_studies
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -131,6 +132,8 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{study.name}: {keep(study, options.out, options.docs / KEPT, options.set)}")
     if options.page or options.out is not None:
         (options.docs / "evidence.md").write_text(page(options.docs / KEPT))
+        (options.docs / "pictures").mkdir(exist_ok=True)
+        draw(read(options.docs / KEPT), options.docs / "pictures" / PICTURE)
     return 0
 
 

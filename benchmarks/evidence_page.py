@@ -38,9 +38,14 @@ The studies go on where they were stopped: `python benchmarks/evidence.py --out 
 """
 
 
+def read(folder: Path) -> dict[str, dict[str, Any]]:
+    """Study -> what was kept of it."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+
+
 def page(folder: Path) -> str:
     """docs/evidence.md, from the files of a folder."""
-    found = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+    found = read(folder)
     lines = [INTRODUCTION, *overview(found)]
     for study in STUDIES:
         if study.on_gpu and study.name not in found:
@@ -70,6 +75,8 @@ def overview(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "kNN accuracy: differences from the study's reference in points, with their 95 % t intervals.",
         "",
         *markdown(columns, rows),
+        "",
+        "![Accuracy over the length of training; gain by the training of the estimator](pictures/evidence.png)",
         "",
     ]
 
