@@ -137,6 +137,7 @@ def test_off_no_span_object_is_made(tmp_path, monkeypatch):
     assert list(spans_of("read", items)) == items and spanned("d")(len)(items) == 2
 
 
+@pytest.mark.slow
 def test_operators_are_those_of_the_second_unit_on(tmp_path):
     with profiled(str(tmp_path / "trace.json"), kernels=1):
         for number in range(4):
