@@ -155,6 +155,15 @@ PIPELINE = (
         examples=("viewkit estimator dataset --preset pico-32 --epochs 100",),
     ),
     StageCommand(
+        "generator",
+        "Train a generator of views on the images, without labels or downloads, and measure it at every level.",
+        "generate.own.config:GeneratorConfig",
+        (Step("generate.own.stage:GeneratorStage"),),
+        closing=Closing("generate.own.stage:summary_lines"),
+        following="generate {dataset} --generator own",
+        examples=("viewkit generator dataset", "viewkit generator dataset --preset small-32 --precision bf16"),
+    ),
+    StageCommand(
         "foreground",
         "Fit the component of an encoder's patch tokens that tells foreground; generate and quality do so, too.",
         "foreground.config:ForegroundConfig",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tiny_chain import photographs
-from vs2fi_world import make_estimator, make_images
+from vs2fi_world import make_estimator, make_images, pictures
 
 from viewkit.cli.chain import chain_of
 from viewkit.pipelines.experiments.experiment import load_experiment, with_changes
@@ -49,7 +49,7 @@ def images(tmp_path_factory):
 def test_every_program_is_started_by_a_test():
     shared = {"harness", "results", "gpu_checks", "studies", "evidence_page", "evidence_picture"}
     programs = {path.stem for path in FOLDER.glob("*.py")} - shared
-    assert programs == {*COMPARISONS, "evidence", "foreground", "gpu", "vs2fi"}
+    assert programs == {*COMPARISONS, "evidence", "foreground", "gpu", "own_generator", "vs2fi"}
 
 
 @pytest.mark.slow
@@ -81,6 +81,19 @@ def test_the_indicators_are_measured_on_a_tiny_dataset(images, tmp_path):
     options = ("--no-control", "--pack", "labels=folders", "--estimator", *ESTIMATOR, "--score", "rounds=1")
     done = start("vs2fi", images, tmp_path, *options, "--audit", "images=16")
     assert done.returncode == 0 and "kNN 20, leave-one-out" in done.stdout, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_a_generator_of_ones_own_is_measured_beside_retrieval(tmp_path):
+    (tmp_path / "images").mkdir()
+    for number, png in enumerate(pictures(48)):
+        (tmp_path / "images" / f"{number:02}.png").write_bytes(png)
+    small = ("preset=pico-32", "width=16", "steps=3", "batch_size=8", "held_out=8", "sampling_steps=1")
+    generated = ("--generate", "steps=1", "subset=24", "sample=24")
+    command = (tmp_path / "images", tmp_path / "data", "--estimator", *ESTIMATOR, "--generator", *small, *generated)
+    done = start("own_generator", *command, "--device", "cpu", "--check")
+    assert "retrieval, as generated:" in done.stdout, done.stderr[-2000:]
+    assert done.returncode == 1 and "missed: cosine is" in done.stdout  # three steps teach nothing
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ class Cost:
 
 
 def training_cost(artifact: Artifact) -> Cost:
-    """Of a run or the estimator, by what it recorded: operations of a step, and lines of metrics."""
+    """Of a run, the estimator or a generator, by what it recorded: operations of a step, and lines of metrics."""
     numbers = artifact.numbers
     if "step_flops" not in numbers:
         return Cost(seconds=None, uncounted=(artifact.name,))
@@ -95,7 +95,7 @@ class OfflineCosts:
             count = STAGES.get(identity.stage)
             if identity.stage in FREE:
                 self.found[name] = Cost()
-            elif isinstance(part, Artifact) and identity.stage in ("pretrain", "estimator"):
+            elif isinstance(part, Artifact) and identity.stage in ("pretrain", "estimator", "generator"):
                 self.found[name] = training_cost(part)
             elif count is None:
                 self.found[name] = Cost(seconds=None, uncounted=(name,))

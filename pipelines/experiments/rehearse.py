@@ -123,6 +123,14 @@ def _fidelity(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     return small | ({"encoder": _encoder(options["encoder"], tell)} if "encoder" in options else {})
 
 
+def _generator(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    judge = {"judge": _encoder(options["judge"], tell)} if "judge" in options else {}
+    return {
+        **options, **judge, "preset": "pico-32", "width": 16, "steps": STEPS, "batch_size": BATCH, "held_out": 8,
+        "views": 2, "sampling_steps": 1, "precision": "fp32",
+    }  # fmt: skip
+
+
 def _generate(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     small = {**_foreground(options, tell), "sign": "+"}
     if "subset" in small:
@@ -133,6 +141,8 @@ def _generate(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         left_out = (*DIFFUSION, "batch_size")
         small = {name: value for name, value in small.items() if name not in left_out}
         small |= {"generator": "retrieval", "encoder": small.get("encoder", TINY_ENCODERS["timm:"])}
+    elif generator == "own":
+        small["steps"] = 2
     return small
 
 
@@ -192,6 +202,7 @@ def _compare(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 SMALLER: Mapping[str, Callable[[Mapping[str, Any], Tell], dict[str, Any]]] = {
     "pack": _pack,
     "estimator": _estimator,
+    "generator": _generator,
     "foreground": _foreground,
     "generate": _generate,
     "fidelity": _fidelity,

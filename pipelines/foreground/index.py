@@ -3,13 +3,14 @@
 All of it block by block, so that the index may be larger than memory.
 """
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from viewkit.shards.files import explained, open_own
@@ -27,7 +28,7 @@ class Embeddings:
 
     def __init__(self, rows: int, width: int, path: Path | None) -> None:
         shape = (rows, width)
-        self.values: np.ndarray = np.zeros(shape, np.float32) if path is None else _mapped(path, shape)
+        self.values: np.ndarray = np.zeros(shape, np.float32) if path is None else mapped(path, shape)
         self.present = np.zeros(rows, bool)
         self.block = block_rows(width)
 
@@ -37,11 +38,7 @@ class Embeddings:
 
     def statistics(self) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
         """Mean and standard deviation of each feature; a constant feature gets a deviation of 1."""
-        zeros, count = np.zeros(self.values.shape[1]), self.present.sum()
-        mean = sum((part.sum(axis=0) for part in self._parts()), zeros) / count
-        std = np.sqrt(sum((((part - mean) ** 2).sum(axis=0) for part in self._parts()), zeros) / count)
-        std[std <= 1e-6 * np.abs(mean)] = 1.0
-        return torch.from_numpy(mean).float(), torch.from_numpy(std).float()
+        return feature_statistics(self.values, self.present)
 
     def to_index(self, mean: Float[Tensor, " d"], std: Float[Tensor, " d"]) -> None:
         """Replace every row by its standardised embedding at unit length, in place; zeros stay."""
@@ -53,24 +50,38 @@ class Embeddings:
         if isinstance(self.values, np.memmap):
             self.values.flush()
 
-    def _parts(self) -> Iterator[Float64[np.ndarray, "m d"]]:
-        """The rows that are there, in fp64, a block at a time."""
-        for start in range(0, len(self.values), self.block):
-            part = slice(start, start + self.block)
-            yield self.values[part][self.present[part]].astype(np.float64)
+
+def feature_statistics(
+    values: Float[np.ndarray, "n d"], chosen: Bool[np.ndarray, " n"]
+) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
+    """Mean and standard deviation of each feature over the chosen rows; a constant feature gets a deviation of 1."""
+    block, zeros, count = block_rows(values.shape[1]), np.zeros(values.shape[1]), chosen.sum()
+
+    def parts() -> Iterator[Float64[np.ndarray, "m d"]]:
+        for start in range(0, len(values), block):
+            part = slice(start, start + block)
+            yield values[part][chosen[part]].astype(np.float64)
+
+    mean = sum((part.sum(axis=0) for part in parts()), zeros) / count
+    std = np.sqrt(sum((((part - mean) ** 2).sum(axis=0) for part in parts()), zeros) / count)
+    std[std <= 1e-6 * np.abs(mean)] = 1.0
+    return torch.from_numpy(mean).float(), torch.from_numpy(std).float()
 
 
-def _mapped(path: Path, shape: tuple[int, int]) -> np.ndarray:
-    """A new array file, mapped. Its blocks are allocated first: on a full disk that is an error in one line, where
-    writing to a mapped hole would end the process by a signal."""
+def mapped(path: Path, shape: tuple[int, ...], kind: str = "<f4") -> np.ndarray:
+    """A new array file of numbers of this kind, mapped.
+
+    Its blocks are allocated first: on a full disk that is an error in one line, where writing to a mapped hole would
+    end the process by a signal.
+    """
     with explained(path), open(path, "w+b", opener=open_own) as file:
-        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        header = {"descr": kind, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
-        offset, size = file.tell(), 4 * shape[0] * shape[1]
+        offset, size = file.tell(), np.dtype(kind).itemsize * math.prod(shape)
         file.flush()
         if size:
             os.posix_fallocate(file.fileno(), offset, size)
-        return np.memmap(file, dtype="<f4", mode="r+", offset=offset, shape=shape)
+        return np.memmap(file, dtype=kind, mode="r+", offset=offset, shape=shape)
 
 
 def nearest_other(

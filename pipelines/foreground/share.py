@@ -1,5 +1,7 @@
 """From the scores of an image's tokens to its foreground share, and to the noise level that share allows."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float64, Int64
 
@@ -26,11 +28,11 @@ def count_foreground(scores: Float64[np.ndarray, "n t"], threshold: float) -> In
     return (scores > threshold).sum(axis=1).astype(np.int64)
 
 
-def adaptive_level(count: int, total: int) -> int:
-    """Level of an image with `count` foreground tokens among `total`: 100 * min(4, floor(5 count / total)) (GenView,
-    eq. 4).
+def adaptive_level(count: int, total: int, levels: Sequence[int] = LEVELS) -> int:
+    """Level of an image with `count` foreground tokens among `total`: number min(4, floor(5 count / total)) of the five
+    levels, by default 100 times that (GenView, eq. 4).
 
     In integers, since floor(0.6 / 0.2) is 2 in floating point. The cap is the paper's text; its formula alone gives 500
     for an image that is all foreground.
     """
-    return LEVEL_STEP * min(LARGEST_LEVEL // LEVEL_STEP, 5 * count // total)
+    return levels[min(len(levels) - 1, 5 * count // total)]

@@ -1,3 +1,3 @@
 """Stage `generate`: foreground share, noise level and one generated image a row."""
 
-WRITES = {"genview": "generate", "fidelity": "fidelity"}
+WRITES = {"genview": "generate", "fidelity": "fidelity", "generator": "generator"}

@@ -1,7 +1,7 @@
 """Options of `viewkit generate`: the generation, and those of the foreground fit that runs before it."""
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 from viewkit.pipelines.encoders.names import ENCODER_HELP, PRECISION_HELP, AnyPrecision, encoder_card
 from viewkit.pipelines.foreground.config import ForegroundConfig, SampleOption, ShareOption, SignOption
@@ -12,6 +12,15 @@ GENERATOR_HELP = "; ".join(
     f"{name}: {card.help}{', needs --weights' if card.needs_weights else ''}" for name, card in GENERATORS.items()
 )
 GUIDANCE_HELP = ", ".join(f"{name} {card.guidance:g}" for name, card in GENERATORS.items() if card.guidance > 1)
+
+SPEEDS: dict[str, dict[str, float]] = {
+    "exact": {"steps": 20, "guidance_start": 0.0, "guidance_stop": 1.0},
+    "fast": {"steps": 10, "guidance_start": 0.2, "guidance_stop": 0.8},
+    "fastest": {"steps": 5, "guidance_start": 0.2, "guidance_stop": 0.8},
+}
+"""Samplings of generator `own` by name: 40, 16, 8 passes through the network. docs/generators.md has their fidelity."""
+CALIBRATED = "estimator"
+"""The encoder whose embeddings levels are calibrated for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +41,10 @@ class GenerateConfig:
     ] = "auto"
     generator: Annotated[str, GENERATOR_HELP] = "retrieval"
     strategy: Annotated[
-        Literal["adaptive", "constant", "random", "table"],
-        "noise level of an image: adaptive (100 for every full fifth of foreground, at most 400), constant, random (0, "
-        "100 ... 400, equally likely), or table (a file of your own, --levels)",
+        Literal["adaptive", "calibrated", "constant", "random", "spread", "table"],
+        "noise level of an image: adaptive (100 for every full fifth of foreground, at most 400), calibrated (the same "
+        "five steps where 'viewkit generator' has placed them), constant, random (0, 100 ... 400, equally likely), "
+        "spread (0, 200 ... 999, equally likely, to be measured), or table (a file of your own, --levels)",
     ] = "adaptive"
     level: Annotated[int, "noise level of the strategy 'constant', 0 ... 999"] = 0
     views_per_image: Annotated[int, "generated views of every image, each with its own noise"] = 1
@@ -49,6 +59,10 @@ class GenerateConfig:
     guidance_rescale: Annotated[
         float, "how far guided outputs are brought back to their unguided spread, 0 ... 1 (less garish colours)"
     ] = 0.0
+    speed: Annotated[
+        Literal["exact", "fast", "fastest"] | None,
+        "generator own: number and guided share of the steps by name (40, 16 or 8 passes through the network)",
+    ] = None
     solver: Annotated[
         Literal["checkpoint", "pndm", "dpmsolver++", "unipc", "ddim"],
         "sampler of a diffusion generator; 'checkpoint' is the one its folder names (PNDM in the published unCLIP)",
@@ -74,6 +88,12 @@ class GenerateConfig:
         if self.generator not in GENERATORS:
             raise ConfigError(f"generator is {self.generator!r}; choose one of {', '.join(GENERATORS)}")
         self.foreground()  # its own checks
+        if self.strategy == "calibrated" and CALIBRATED not in (self.encoder_name, *GENERATORS[self.generator].reads):
+            raise ConfigError(
+                f"strategy is 'calibrated', generator {self.generator} and encoder {self.encoder_name}: calibrated "
+                "levels are for embeddings of the estimator; use generator own, or retrieval with --encoder estimator"
+            )
+        self._check_speed()
         if not 0 <= self.level <= 999:
             raise ConfigError(f"level is {self.level}; noise levels lie in 0 ... 999")
         if self.guidance is not None and self.guidance < 1:
@@ -99,6 +119,24 @@ class GenerateConfig:
         if self.render_px is not None and (self.render_px < 8 or self.render_px % 8):
             raise ConfigError(f"render_px is {self.render_px}; it must be a positive multiple of 8, e.g. 768")
 
+    def _check_speed(self) -> None:
+        if self.speed is None:
+            return
+        if self.generator != "own":
+            raise ConfigError(
+                f"speed is '{self.speed}', for generator own, and generator is {self.generator}; use --steps"
+            )
+        for field in fields(self):
+            if field.name in SPEEDS[self.speed] and (value := getattr(self, field.name)) != field.default:
+                raise ConfigError(
+                    f"speed is '{self.speed}' and {field.name} is {value}, which it decides; leave one out"
+                )
+
+    def decided(self) -> "GenerateConfig":
+        """The same with what `speed` decides, and without it: other words for one sampling are one identity."""
+        values: dict[str, Any] = {} if self.speed is None else SPEEDS[self.speed]
+        return replace(self, speed=None, **values)
+
     @property
     def encoder_name(self) -> str:
         return self.encoder or default_encoder(self.generator)
@@ -119,5 +157,5 @@ class GenerateConfig:
             sample=self.sample,
             share=self.share,
             precision=self.encoder_precision,
-            index=self.generator == "retrieval",
+            index=GENERATORS[self.generator].encoder is None,  # so that retrieval and own share one fit
         )

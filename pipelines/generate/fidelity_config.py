@@ -17,9 +17,14 @@ class FidelityConfig:
         f"{ENCODER_HELP}",
     ] = "colour"
     sample: Annotated[int, "images measured, those with the smallest key hashes; the paper takes 50,000"] = 50_000
+    known: Annotated[
+        int, "images among which copies are looked for, those with the smallest key hashes beside the measured ones"
+    ] = 10_000
     precision: Annotated[AnyPrecision, f"precision of the encoder: {PRECISION_HELP}"] = "auto"
 
     def __post_init__(self) -> None:
         encoder_card(self.encoder)
         if self.sample < 2:
             raise ConfigError(f"sample is {self.sample}; at least 2 images are needed")
+        if self.known < 1:
+            raise ConfigError(f"known is {self.known}; it must be at least 1")

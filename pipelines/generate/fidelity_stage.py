@@ -7,22 +7,27 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float64, UInt8
+from jaxtyping import Float64, Int64, UInt8
 
 from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
-from viewkit.pipelines.engine.batches import batches, padded
+from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.engine.rejects import decode_or_reject
 from viewkit.pipelines.engine.seeds import smallest
-from viewkit.pipelines.generate.fidelity import cosines, judge_of, summarise, table_lines
+from viewkit.pipelines.generate.fidelity import Fidelity, cosines, judge_of, summarise, table_lines
 from viewkit.pipelines.generate.fidelity_config import FidelityConfig
+from viewkit.pipelines.generate.measures import table
+from viewkit.pipelines.generate.measures.judge import embed, joined, judged
+from viewkit.pipelines.generate.measures.table import Judged, Real, measure_level
 from viewkit.pipelines.weights.cards import GENERATORS, default_encoder
 from viewkit.shards.codecs import decode_image, decode_json
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.files import read_file, write_atomic
+from viewkit.shards.row import Reject
 from viewkit.shards.view_fields import views_of_fields
 
 FACTS, COLUMN = "fidelity.json", "genview"
@@ -37,10 +42,11 @@ class FidelityStage(FitStage[FidelityConfig]):
     views their cosines are averaged."""
 
     name = "fidelity"
-    version = 2
+    version = 3
     shown_as = "fidelity"
     holds: ClassVar[Mapping[str, str]] = {
-        "fidelity.json": "cosine of views and images: mean, standard error, chance; by level share and cosine",
+        "fidelity.json": "cosine of views and images: mean, standard error, chance; by level share and cosine; "
+        "table: fidelity, diversity, Fréchet distance, copies and colour error of every level",
     }
 
     def __init__(
@@ -83,38 +89,53 @@ class FidelityStage(FitStage[FidelityConfig]):
             precision=resolve_precision(config.precision, run.device, config.encoder),
         )
         run.progress.start(self.name, len(keys), "images")
-        cosine, other, level = [], [], []
-        first: Float64[np.ndarray, "v d"] | None = None
-        previous: Float64[np.ndarray, " d"] | None = None
+        level: list[int] = []
+        sources: list[Judged] = []
+        made: list[list[Judged]] = []  # a list a batch, of the first views, the second ones ...
         for part in batches(keys, self.batch_size):
-            source = self._embed(encoder, [decode_image(images.fields(images.place_of[key])) for key in part])
+            pictures = [decode_image(images.fields(images.place_of[key])) for key in part]
+            sources.append(judged(encoder, pictures, self.batch_size))
             shown, facts = zip(*(_views(views, key) for key in part), strict=True)
-            made = self._embed(encoder, [view for each in shown for view in each])
-            ends = np.cumsum([len(each) for each in shown])[:-1]
-            for image, own, says in zip(source, np.split(made, ends), facts, strict=True):
-                cosine.append(_mean_cosine(own, image))
-                level.append(int(says["level"]))
-                if previous is not None:
-                    other.append(_mean_cosine(own, previous))
-                first, previous = own if first is None else first, image
+            made.append([judged(encoder, each, self.batch_size) for each in zip(*shown, strict=True)])
+            level += [int(says["level"]) for says in facts]
             run.progress.advance(len(part))
-        assert first is not None and previous is not None
-        other.append(_mean_cosine(first, previous))  # every image is once another one's
-        found = summarise(np.array(cosine), np.array(other), np.array(level))
+        measured = set(keys)
+        others = [key for key in smallest(images.keys(), config.known) if key not in measured]
+        real = Real.of_dataset(joined(sources), self._features(encoder, images, others))
+        every = [joined(each) for each in zip(*made, strict=True)]
+        found, rows = _measured(real, every, np.array(level))
         maker = encoder_of(run.dataset, views)
         if maker == config.encoder:
             run.progress.message(f"{self.name}: {SELF_JUDGED.format(maker)}")
-        judged = {"judge": config.encoder, "made_with": maker, "independent": maker != config.encoder}
-        numbers = {**_made_by(views), **judged, **found.numbers()}
+        says = {"judge": config.encoder, "made_with": maker, "independent": maker != config.encoder}
+        numbers = {**_made_by(views), **says, **found.numbers(), "table": rows}
         content = json.dumps({"encoder": dict(encoder.fingerprint()), **numbers}, indent=1, sort_keys=True)
         write_atomic(run.folder / FACTS, f"{content}\n".encode())
         return numbers
 
-    def _embed(self, encoder: Encoder, images: Sequence[UInt8[np.ndarray, "_ _ 3"]]) -> Float64[np.ndarray, "n d"]:
-        """Embeddings of a few images, from full batches."""
-        parts = batches(padded(images, self.batch_size), self.batch_size)
-        found = [encoder.encode_images(part)[1].double().cpu().numpy() for part in parts]
-        return np.concatenate(found)[: len(images)]
+    def _features(self, encoder: Encoder, images: Column, keys: Sequence[str]) -> Float64[np.ndarray, "m d"]:
+        """Of those images that can be decoded, a batch in memory at a time."""
+        found = [np.zeros((0, encoder.width))]
+        for part in batches(keys, self.batch_size):
+            decoded = [decode_or_reject(key, images.fields(images.place_of[key])) for key in part]
+            pictures = [each for each in decoded if not isinstance(each, Reject)]
+            found += [embed(encoder, pictures, self.batch_size)] if pictures else []
+        return np.concatenate(found)
+
+
+def _measured(
+    real: Real, views: Sequence[Judged], level: Int64[np.ndarray, " n"]
+) -> tuple[Fidelity, list[dict[str, Any]]]:
+    """Mean cosines, and the table by level. Where an image has several views their cosines are averaged; for `chance`
+    every image is once another one's."""
+    images = real.sources.features
+    cosine = np.mean([cosines(view.features, images) for view in views], axis=0)
+    other = np.mean([cosines(view.features, np.roll(images, 1, axis=0)) for view in views], axis=0)
+    threshold, rows = real.threshold(), []
+    for each in np.unique(level):
+        chosen = np.flatnonzero(level == each)
+        rows.append(measure_level(int(each), [view.rows(chosen) for view in views], real, chosen, threshold).numbers())
+    return summarise(cosine, other, level), rows
 
 
 def _views(views: Column, key: str) -> tuple[list[UInt8[np.ndarray, "_ _ 3"]], Mapping[str, Any]]:
@@ -128,10 +149,6 @@ def _views(views: Column, key: str) -> tuple[list[UInt8[np.ndarray, "_ _ 3"]], M
         )
     pictures = {name: content for name, content in fields.items() if name != "json"}
     return [decode_image(view) for view in views_of_fields(pictures)], facts
-
-
-def _mean_cosine(made: Float64[np.ndarray, "v d"], embedding: Float64[np.ndarray, " d"]) -> float:
-    return float(cosines(made, np.broadcast_to(embedding, made.shape)).mean())
 
 
 def encoder_of(dataset: Dataset, views: Column) -> str | None:
@@ -162,10 +179,18 @@ def summary_lines(dataset: Dataset) -> list[str]:
             made_by = [str(numbers[each]) for each in ("generator", "strategy", "level") if each in numbers]
             rows.append((" ".join(made_by) or name, numbers))
     judges = {judge_of(numbers) for _, numbers in rows}
-    judged = [f"judged by {', '.join(sorted(name for name, _ in judges))}"] if rows else []
+    judges_line = [f"judged by {', '.join(sorted(name for name, _ in judges))}"] if rows else []
     themselves = sorted(name for name, independent in judges if not independent)
     return [
         *(table_lines(rows) if rows else []),
-        *judged,
+        *judges_line,
         *(f"note: {SELF_JUDGED.format(each)}" for each in themselves),
+        *(line for name, numbers in rows for line in _by_level(name, numbers)),
     ]
+
+
+def _by_level(name: str, numbers: Mapping[str, Any]) -> list[str]:
+    """The table of one column; what speaks against its generator where levels are spread over their whole range."""
+    rows = numbers.get("table", [])
+    notes = table.doubts(rows) if numbers.get("strategy") == "spread" else []
+    return [f"{name}, by level:", *table.table_lines(rows), *(f"note: {each}" for each in notes)] if rows else []

@@ -13,8 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from viewkit.pipelines.foreground.share import LEVELS
+from viewkit.pipelines.generate.own.facts import GeneratorFacts
+from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 
+MEASURED = (0, 200, 400, 600, 800, 999)
+"""Levels at which generators are measured."""
 MAX_LEVEL = 999
 """Largest level there is."""
 MAX_SHARE = 24
@@ -22,9 +26,14 @@ MAX_SHARE = 24
 HEADERS = {"share": ("share", "level"), "key": ("key", "level")}
 
 
-def sample_level(generator: np.random.Generator) -> int:
-    """One of 0, 100 ... 400, each with the same probability."""
-    return LEVELS[int(generator.integers(len(LEVELS)))]
+def sample_level(generator: np.random.Generator, levels: Sequence[int] = LEVELS) -> int:
+    """One of the levels, by default 0, 100 ... 400, each with the same probability."""
+    return levels[int(generator.integers(len(levels)))]
+
+
+def calibrated_levels(dataset: Dataset) -> Sequence[int]:
+    """The five steps that `viewkit generator` has placed by what is still recognised."""
+    return GeneratorFacts.read(dataset.artifact("generator")).levels
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,15 @@ def add_noise(
     return signal.sqrt() * z + (1 - signal).sqrt() * noise
 
 
+def with_level_code(noised: Float[Tensor, "n d"], level: Int[Tensor, " n"]) -> Float[Tensor, "n k"]:
+    """The noised embedding with a sinusoidal code of its level appended, k = 2 d, as unCLIP's networks take it."""
+    from diffusers.models.embeddings import get_timestep_embedding
+
+    level = level.to(noised.device)
+    code = get_timestep_embedding(level, noised.shape[1], flip_sin_to_cos=True, downscale_freq_shift=0)
+    return torch.cat([noised, code], dim=1)
+
+
 @dataclass(frozen=True)
 class NoiseSpace:
     """The space in which embeddings are noised: there they have mean 0 and deviation 1 in every feature.

@@ -1,7 +1,6 @@
 """Stage `generate`: foreground share, noise level and generated views of every image."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,24 +17,22 @@ from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
 from viewkit.pipelines.engine.rejects import decode_or_reject, reject
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.foreground.artifact import Foreground
-from viewkit.pipelines.foreground.share import adaptive_level
+from viewkit.pipelines.foreground.share import LEVELS, adaptive_level
 from viewkit.pipelines.generate.config import GenerateConfig
 from viewkit.pipelines.generate.generators.interface import Failed, Generated, Generator, Setup, generator_class
-from viewkit.pipelines.generate.levels import LevelTable, sample_level
+from viewkit.pipelines.generate.levels import MEASURED, LevelTable, calibrated_levels, sample_level
 from viewkit.pipelines.generate.micro_batches import MicroBatches
+from viewkit.pipelines.generate.sides import natural_px
 from viewkit.pipelines.pairs.generated import NOT_IN_SUBSET, check_genview
 from viewkit.pipelines.weights.cards import GENERATORS
 from viewkit.pipelines.weights.folder import sha256_of
-from viewkit.shards.codecs import encode_json, image_field, image_size
+from viewkit.shards.codecs import encode_json
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.view_fields import fields_of_views
 
-SMALLEST_PX, LARGEST_PX = 32, 512
-SIZED = 64
-"""Images whose sizes say what side views are stored at."""
 BATCH = 16
 """Rows per forward pass: a GPU is full with 8 to 16 at 768 px."""
 
@@ -88,7 +85,9 @@ class GenerateStage(MapStage[GenerateConfig]):
         return replace(config, precision=resolve_precision(config.precision, device))
 
     def reads(self, config: GenerateConfig) -> tuple[str, ...]:
-        return ("images", "foreground", *encoder_reads(config.encoder_name))
+        weights = GENERATORS[config.generator].reads
+        levels = ("generator",) if config.strategy == "calibrated" else ()
+        return tuple(dict.fromkeys(("images", "foreground", *encoder_reads(config.encoder_name), *weights, *levels)))
 
     def check(self, config: GenerateConfig) -> None:
         """Also reads the table of levels and the list of keys, and looks for the generator's weights."""
@@ -111,6 +110,9 @@ class GenerateStage(MapStage[GenerateConfig]):
             **generator_class(config.generator).inputs(config, self.weights),
             **({} if table is None else {"levels": table.digest}),
         }
+
+    def settings(self, config: GenerateConfig) -> dict[str, Any]:
+        return {name: value for name, value in super().settings(config.decided()).items() if name != "speed"}
 
     def keeps_rows(self, config: GenerateConfig) -> bool:
         return GENERATORS[config.generator].expensive
@@ -136,12 +138,15 @@ class GenerateStage(MapStage[GenerateConfig]):
         setup = Setup(config, run, encoder, foreground, self.weights, self.compiled)
         generator = generator_class(config.generator).create(setup)
         micro = MicroBatches(self.batch_size, "generate", run.progress.message)
-        return ViewMaker(config, run, encoder, foreground, generator, table, self.batch_size, micro, chosen).views
+        steps = calibrated_levels(run.dataset) if config.strategy == "calibrated" else LEVELS
+        return ViewMaker(
+            config, run, encoder, foreground, generator, table, self.batch_size, micro, chosen, steps
+        ).views
 
     def _foreground(self, config: GenerateConfig, dataset: Dataset, table: LevelTable | None) -> Foreground:
         """With the sign that is asked for; `DataError` where it is open and levels depend on it."""
         foreground = Foreground.read(dataset.artifact("foreground"))
-        by_share = config.strategy == "adaptive" or (table is not None and not table.by_key)
+        by_share = config.strategy in ("adaptive", "calibrated") or (table is not None and not table.by_key)
         if by_share or config.sign in ("+", "-") or foreground.signs[config.sign] in ("+", "-"):
             return foreground.with_sign(config.sign)
         return foreground
@@ -191,7 +196,7 @@ class PlannedView:
 class ViewMaker:
     """One worker's loaded models, and the work on rows. micro: batches of views that are sampled at once.
 
-    chosen: keys of the images that get views, None for all.
+    chosen: keys of the images that get views, None for all. steps: the five levels that follow the foreground.
     """
 
     config: GenerateConfig
@@ -203,6 +208,7 @@ class ViewMaker:
     batch_size: int
     micro: MicroBatches
     chosen: frozenset[str] | None = None
+    steps: Sequence[int] = LEVELS
 
     def views(self, rows: Iterator[Row]) -> Iterator[Row | Reject]:
         """One row or reject for each of `rows`, in order. A batch is full of rows that are chosen: those that are left
@@ -234,10 +240,11 @@ class ViewMaker:
     def _level(self, key: str, count: int, total: int) -> int:
         if self.table is not None:
             return self.table.level(key, count, total)
-        if self.config.strategy == "adaptive":
-            return adaptive_level(count, total)
-        if self.config.strategy == "random":
-            return sample_level(self.run.generator(key, "level"))
+        if self.config.strategy in ("adaptive", "calibrated"):
+            return adaptive_level(count, total, self.steps)
+        if self.config.strategy in ("random", "spread"):
+            levels = LEVELS if self.config.strategy == "random" else MEASURED
+            return sample_level(self.run.generator(key, "level"), levels)
         return self.config.level
 
     def _generate(self, seen: Sequence[Image | Reject]) -> dict[str, Row | Reject]:
@@ -308,20 +315,6 @@ class ViewMaker:
         }
         fields = fields_of_views([view.fields for view, _ in views])
         return Row(image.key, {**fields, "json": encode_json(facts)})
-
-
-def natural_px(images: Column) -> int:
-    """Side of stored views where nothing else is said: the images' short side as the next power of two, 32 ... 512.
-
-    CIFAR's 32 px, Tiny-ImageNet's 64 and ImageNet's 512 are those of GenView's appendix A. Judged by the median of the
-    `SIZED` images with the smallest key hashes, from their headers.
-    """
-    sizes = []
-    for key in smallest(images.keys(), SIZED):
-        with suppress(DataError):  # an image that is none is a reject of its own
-            sizes.append(min(image_size(image_field(images.fields(images.place_of[key]))[1])))
-    side = 2 ** np.ceil(np.log2(np.median(sizes))) if sizes else LARGEST_PX
-    return int(min(LARGEST_PX, max(SMALLEST_PX, side)))
 
 
 def read_keys(path: Path) -> list[str]:

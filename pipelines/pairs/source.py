@@ -75,6 +75,10 @@ class PairSource:
     def steps_per_epoch(self) -> int:
         return self.loader.steps_per_epoch
 
+    @property
+    def batch_size(self) -> int:
+        return self.loader.batch_size
+
     def with_batches_of(self, rows: int) -> "PairSource":
         """The same source in batches of so many rows."""
         other = copy(self)

@@ -54,10 +54,11 @@ def read_findings(artifact: Artifact, file: str, captions: Mapping[str, str]) ->
         for each in decode_json(read_file(artifact.path(file)))["tables"]
     )
     shown = [(name, caption) for name, caption in captions.items() if name in artifact.files]
-    return Findings(tables, tuple((_picture(artifact, name, caption), caption) for name, caption in shown))
+    return Findings(tables, tuple((found_picture(artifact, name, caption), caption) for name, caption in shown))
 
 
-def _picture(artifact: Artifact, name: str, caption: str) -> Picture:
+def found_picture(artifact: Artifact, name: str, caption: str) -> Picture:
+    """A picture among the files of an artifact."""
     with Image.open(io.BytesIO(read_file(artifact.path(name)))) as image:
         pixels = np.asarray(image.convert("RGB"))
     return picture(fit_inside(pixels, MAX_PX) if max(pixels.shape) > MAX_PX else pixels, caption)

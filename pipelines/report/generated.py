@@ -3,10 +3,11 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.report.charts import Chart, bar_chart
-from viewkit.pipelines.report.findings import Findings, FoundTable
+from viewkit.pipelines.report.findings import Findings, FoundTable, found_picture
 from viewkit.pipelines.report.pictures import Picture, fit_inside, picture
 from viewkit.shards.artifact import Artifact
 from viewkit.shards.codecs import decode_image, decode_json
@@ -100,7 +101,60 @@ def fidelity_table(artifacts: Mapping[str, Artifact]) -> Findings | None:
         "another image. Share of images in ()."
     )
     columns = ("views", "images", "cosine", "chance", *(f"level {level}" for level in levels))
-    return Findings((FoundTable("How near the views are to their images", note, columns, tuple(rows)),), ())
+    nearness = FoundTable("How near the views are to their images", note, columns, tuple(rows))
+    by_level = [
+        measures_table(f"Views of {name.removeprefix('fidelity_')}, by level", numbers["table"])
+        for name, numbers in measured.items()
+        if numbers.get("table")
+    ]
+    return Findings((nearness, *by_level), ())
+
+
+MEASURES = ("level", "images", "cosine", "chance", "diversity", "Fréchet", "real", "copied", "colour error")
+MEASURES_NOTE = (
+    "Cosine: of a view and its image, as the judge sees them; chance: of a view and another image. Diversity: 1 - "
+    "cosine of two views of one image. Fréchet: distance of views and images; real: of images and images. Copied: "
+    "share of views nearer to a known image than 95 % of the images are to another one. Colour error: of the mean "
+    "colour, 0 ... 1."
+)
+
+
+def measures_table(title: str, rows: Sequence[Mapping[str, Any]]) -> FoundTable:
+    """What views at every level are worth, as `viewkit generator` and `viewkit fidelity` have measured it."""
+
+    def cell(row: Mapping[str, Any], name: str, error: str | None = None, form: str = ".3f") -> str:
+        if row[name] is None:
+            return "–"
+        return f"{row[name]:{form}}" + (f" ± {row[error]:.3f}" if error is not None else "")
+
+    cells = [
+        (
+            str(row["level"]),
+            f"{row['images']:,}",
+            cell(row, "cosine", "cosine_error"),
+            cell(row, "chance"),
+            cell(row, "diversity", "diversity_error"),
+            cell(row, "frechet", form=".3g"),
+            cell(row, "floor", form=".3g"),
+            f"{100 * row['copied']:.0f} %",
+            cell(row, "colour", "colour_error"),
+        )
+        for row in rows
+    ]
+    return FoundTable(title, MEASURES_NOTE, MEASURES, tuple(cells))
+
+
+def generator_findings(generator: Artifact) -> Findings:
+    """The table of a generator of one's own, and held-out images beside what it makes of them."""
+    facts = decode_json(read_file(generator.path("generator.json")))
+    judge, held_out = facts["numbers"]["judge"], facts["numbers"]["held_out"]
+    title = f"The generator of these images, on {held_out} that it was not trained on, judged by {judge}"
+    caption = (
+        "Images that the generator was not trained on, and to the right a view of each at levels "
+        f"{', '.join(str(row['level']) for row in facts['table'])}"
+    )
+    shown = (found_picture(generator, "samples.png", caption), caption)
+    return Findings((measures_table(title, facts["table"]),), (shown,))
 
 
 def draw_levels(shares: dict[int, float]) -> Chart:

@@ -52,6 +52,7 @@ class Content:
     filter_lines: Sequence[str]
     generated: Sequence[GeneratedExample]
     fidelity: Findings | None
+    generator: Findings | None
     level_charts: Sequence[Chart]
     masks: Picture | None
     masks_sign: str

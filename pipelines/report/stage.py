@@ -19,7 +19,13 @@ from viewkit.pipelines.report.comparisons import compared_runs, comparison_names
 from viewkit.pipelines.report.config import ReportConfig
 from viewkit.pipelines.report.experiments import show_experiments
 from viewkit.pipelines.report.findings import AUDIT_PICTURES, Findings, read_findings
-from viewkit.pipelines.report.generated import count_levels, draw_levels, fidelity_table, show_generated
+from viewkit.pipelines.report.generated import (
+    count_levels,
+    draw_levels,
+    fidelity_table,
+    generator_findings,
+    show_generated,
+)
 from viewkit.pipelines.report.indicators import default_threshold, draw_histograms, draw_scores, filter_words
 from viewkit.pipelines.report.inventory import BROWSE, OWN, Inventory, take_inventory
 from viewkit.pipelines.report.page import Content, render_page
@@ -47,7 +53,7 @@ class ReportStage(FitStage[ReportConfig]):
     """Reads what is complete and says what is missing, so a report can be made at any time."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     shown_as: ClassVar[str] = "report"
     holds: ClassVar[Mapping[str, str]] = {"index.html": "the page, with its pictures inside"}
     replaces: ClassVar[bool] = True
@@ -125,6 +131,7 @@ class ReportStage(FitStage[ReportConfig]):
                     if is_fidelity(name) and inventory.has(name)
                 }
             ),
+            generator=generator_findings(dataset.artifact("generator")) if inventory.has("generator") else None,
             level_charts=[draw_levels(levels)] if levels else [],
             masks=masks,
             masks_sign=sign,

@@ -5,7 +5,7 @@ backbone on one view (in micro-batches, when memory is short), `project` runs th
 `pair_losses` or `loss_of` compares views. Selecting hard views repeats the third move only.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +13,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from viewkit.pipelines.distributed import gather, mean_over_processes
 from viewkit.pipelines.losses.row_weights import weighted_mean
 from viewkit.pipelines.models.backbone import Backbone, Encoded
-from viewkit.pipelines.training.optimisers import parameter_groups
+from viewkit.pipelines.training.trained import Trained
 
 
 @dataclass(frozen=True)
@@ -39,23 +39,20 @@ Merge = Callable[[Sequence[Outputs]], Sequence[Outputs]]
 """Makes one view of each side's m views before they are compared (Fea_avg, DSF: `sides.merge_sides`)."""
 
 
-class Framework(nn.Module, ABC):
+class Framework(Trained):
     """A self-supervised method: its networks, its loss, and what it does after a step. It knows nothing of selection.
 
-    All state that a resumed run needs is parameters, buffers and `step`, the number of finished steps.
     joins_sides: with m views a side, those of a side make one pass (`join_views`), so batch norms see them together.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.step = 0
         self.merge: Merge | None = None
         self.joins_sides = False
         self.margin_of: MarginOf | None = None
         self.margin: Tensor | None = None
         self.compare: "Compare" = average_losses
         self.watched: Tensor | None = None
-        self.features: Tensor | None = None
 
     @property
     @abstractmethod
@@ -163,18 +160,7 @@ class Framework(nn.Module, ABC):
         """Keys of earlier steps that are the negatives of every row (a queue's); None: the batch's other rows are."""
         return None
 
-    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """Parameter groups for the optimiser."""
-        return parameter_groups(self, weight_decay=weight_decay)
-
-    def before_update(self) -> None:
-        """Called between the gradients and the optimiser's step, e.g. to keep a layer frozen for an epoch."""
-
-    def after_step(self) -> None:
-        """Called once after every step of the optimiser; `step` counts it already."""
-
     def numbers(self) -> dict[str, float]:
-        """More numbers about the last loss, for metrics.jsonl."""
         if self.margin is None:
             return {}
         return {"margin": float(mean_over_processes(self.margin))}

@@ -1,4 +1,4 @@
-"""The training loop of `estimator` and `pretrain`: steps, metrics, checkpoints, probes, alarms.
+"""The training loop of `estimator`, `generator` and `pretrain`: steps, metrics, checkpoints, probes, alarms.
 
 A checkpoint is replaced atomically, so the folder holds a usable one at any moment; batches and random numbers depend
 on (seed, epoch, step) alone, so a resumed run has the losses of an undisturbed one, bit for bit on the same machine and
@@ -19,13 +19,13 @@ from viewkit.pipelines.distributed import barrier, gather, is_main, mean_over_pr
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.models.checkpoint import load_training, save_training
 from viewkit.pipelines.models.dropping import seed_drops
-from viewkit.pipelines.pairs.source import PairSource, ViewBatch
-from viewkit.pipelines.training.framework import Framework
+from viewkit.pipelines.pairs.source import ViewBatch
 from viewkit.pipelines.training.metrics import METRICS
 from viewkit.pipelines.training.monitoring import Alarms, MetricsLog, Monitoring, TensorBoard, feature_std, rank_me
 from viewkit.pipelines.training.optimisers import set_rates
 from viewkit.pipelines.training.schedules import Schedule
 from viewkit.pipelines.training.step import Stepper
+from viewkit.pipelines.training.trained import Trained
 from viewkit.shards.spans import span, unit
 
 CHECKPOINT = "checkpoint/last.safetensors"
@@ -38,8 +38,9 @@ TIMED_ROWS = {"cpu": (8, 32), "cuda": (32, 128)}
 TIMED_S = 4.0
 """Seconds after which a plan times no further step."""
 
-BatchSelector = Callable[[Framework, ViewBatch, Stepper], ViewBatch]
-"""Chooses, among the views of a batch, those that are trained on (hard views); samples nothing."""
+BatchSelector = Callable[[Any, ViewBatch, Stepper], ViewBatch]
+"""Chooses, among the views of a batch, those that are trained on by what is trained, a framework (hard views); samples
+nothing."""
 
 
 @runtime_checkable
@@ -52,8 +53,18 @@ class Source(Protocol):
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[ViewBatch]: ...
 
 
+@runtime_checkable
+class SizedSource(Source, Protocol):
+    """A source whose batches may be made smaller, so that a plan can time them."""
+
+    @property
+    def batch_size(self) -> int: ...
+
+    def with_batches_of(self, rows: int) -> Source: ...
+
+
 def train(
-    framework: Framework,
+    framework: Trained,
     optimiser: Optimizer,
     source: Source,
     schedule: Schedule,
@@ -79,7 +90,13 @@ def train(
     logs = _logs(run, monitoring, framework.step)
     run.progress.start(run.stage, schedule.steps, "steps", framework.step)
     every_s = CHECKPOINT_S if monitoring.checkpoint_s is None else monitoring.checkpoint_s
-    alarms = Alarms(run.stage, run.folder, warmup_steps=schedule.warmup_steps, precision=schedule.precision)
+    alarms = Alarms(
+        run.stage,
+        run.folder,
+        warmup_steps=schedule.warmup_steps,
+        precision=schedule.precision,
+        slower=framework.slower,
+    )
     framework.train()
     saved_at = time.perf_counter()
     batches = _batches(source, framework.step, schedule.steps)
@@ -126,7 +143,7 @@ def _logs(run: Run, monitoring: Monitoring, step: int) -> list[MetricsLog | Tens
 
 
 def train_step(
-    framework: Framework,
+    framework: Trained,
     optimiser: Optimizer,
     batch: ViewBatch,
     schedule: Schedule,
@@ -139,9 +156,9 @@ def train_step(
 
 
 def time_steps(
-    framework: Framework,
+    framework: Trained,
     optimiser: Optimizer,
-    source: PairSource,
+    source: SizedSource,
     schedule: Schedule,
     device: str,
     *,
@@ -154,7 +171,7 @@ def time_steps(
     """
     framework.train()
     stepper = Stepper.make(device, schedule.precision, schedule.micro_batch)
-    rows, found = source.loader.batch_size, []
+    rows, found = source.batch_size, []
     begin = time.perf_counter()
     for size in sorted({min(rows, each) for each in TIMED_ROWS[torch.device(device).type]}):
         fastest = float("inf")
@@ -218,22 +235,24 @@ class Window:
         self.wait_s += batch.wait_s
         self.render_s += batch.render_s
 
-    def line(self, framework: Framework, steps_per_epoch: int, schedule: Schedule) -> dict[str, float | int]:
+    def line(self, framework: Trained, steps_per_epoch: int, schedule: Schedule) -> dict[str, float | int]:
         """One line of metrics.jsonl. loss: mean of the window's steps; step: finished steps; the rest by its name.
 
         Loss, spread and counts are those of all processes.
         """
         own = torch.stack(self.losses).float().mean()
-        numbers = [float(own), framework.spread(), *map(float, self.counts.values())]
+        spread = framework.spread()
+        numbers = [float(own), *([] if spread is None else [spread]), *map(float, self.counts.values())]
         # Made from the loss, so on its device: NCCL takes no other.
-        loss, spread, *counts = mean_over_processes(own.new_tensor(numbers, dtype=torch.float64)).tolist()
+        loss, *means = mean_over_processes(own.new_tensor(numbers, dtype=torch.float64)).tolist()
+        watched, counts = ({}, means) if spread is None else ({"spread": means[0]}, means[1:])
         wall_s = time.perf_counter() - self.started
         return {
             "step": framework.step,
             "epoch": framework.step / steps_per_epoch,
             "loss": loss,
             "lr": schedule.lr(framework.step - 1),
-            "spread": spread,
+            **watched,
             **_health(framework),
             **framework.numbers(),
             **{name: round(count * world_size()) for name, count in zip(self.counts, counts, strict=True)},
@@ -243,7 +262,7 @@ class Window:
         }
 
 
-def _health(framework: Framework) -> dict[str, float]:
+def _health(framework: Trained) -> dict[str, float]:
     """How many dimensions the features of the last batch, of all processes, still fill."""
     if framework.features is None:
         return {}

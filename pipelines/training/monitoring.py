@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.metrics import Number, read_metrics
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.files import explained, open_own, write_atomic
@@ -27,8 +27,8 @@ COLLAPSED = 0.02
 PATIENCE = 3
 """Consecutive lines of metrics, after the warm-up, with a collapsed spread that stop the training."""
 
-Probe = Callable[[Framework], Mapping[str, float]]
-"""Measures the network on the way, e.g. by nearest neighbours; gives numbers for metrics.jsonl."""
+Probe = Callable[[Any], Mapping[str, float]]
+"""Measures what is trained on the way, e.g. by nearest neighbours; gives numbers for metrics.jsonl."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +56,8 @@ class Monitoring:
 class Alarms:
     """Stops a training that can only waste time."""
 
-    def __init__(self, stage: str, folder: Path, *, warmup_steps: int, precision: str) -> None:
-        self.stage, self.warmup_steps, self.precision = stage, warmup_steps, precision
+    def __init__(self, stage: str, folder: Path, *, warmup_steps: int, precision: str, slower: str) -> None:
+        self.stage, self.warmup_steps, self.precision, self.slower = stage, warmup_steps, precision, slower
         self.start_over = f"delete {folder} first, it belongs to the old settings"
         self.low = 0
 
@@ -68,10 +68,9 @@ class Alarms:
         if not math.isfinite(line["loss"]):
             precision = ", train with --precision fp32" if self.precision != "fp32" else ""
             raise DataError(
-                f"{where}: the loss is {line['loss']} and {rate}; lower --lr or lengthen --warmup-epochs{precision}; "
-                f"{self.start_over}"
+                f"{where}: the loss is {line['loss']} and {rate}; {self.slower}{precision}; {self.start_over}"
             )
-        collapsed = line["step"] > self.warmup_steps and line["spread"] < COLLAPSED
+        collapsed = line["step"] > self.warmup_steps and line.get("spread", 1.0) < COLLAPSED
         self.low = self.low + 1 if collapsed else 0
         if self.low >= PATIENCE:
             raise DataError(

@@ -14,6 +14,7 @@ from viewkit.pipelines.models.backbone import Encoded
 from viewkit.pipelines.models.compiling import compile_privately
 from viewkit.pipelines.models.dropping import drop_paths
 from viewkit.pipelines.training.framework import Framework
+from viewkit.pipelines.training.trained import Trained
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.spans import span
 
@@ -44,7 +45,7 @@ class Stepper:
 
     def __call__(
         self,
-        framework: Framework,
+        framework: Trained,
         optimiser: Optimizer,
         views: Sequence[Float[Tensor, "n 3 _s _s"]],
         weights: Float[Tensor, " n"] | None,
@@ -58,6 +59,7 @@ class Stepper:
             with span("backward"):
                 self._scaled(loss).backward()
         else:
+            assert isinstance(framework, Framework)  # only methods with a backbone take a micro_batch
             with span("forward and backward"):
                 loss = self._accumulate(framework, views, weights, targets, self.micro_batch)
         with span("average gradients"):
@@ -66,7 +68,7 @@ class Stepper:
             self._update(framework, optimiser)
         return loss.detach()
 
-    def _update(self, framework: Framework, optimiser: Optimizer) -> None:
+    def _update(self, framework: Trained, optimiser: Optimizer) -> None:
         if self.scaler is not None:
             self.scaler.unscale_(optimiser)
         framework.before_update()

@@ -16,7 +16,8 @@ class GeneratorCard:
     encoder: ``module:NAME`` of the image encoder in its folder (see `encoders.clip_folders.ClipFolder`), which
     ``--encoder`` then offers under the generator's name, and which is the default with this generator; None where it
     has no encoder of its own, the default then being the estimator. expensive: whether a view costs so much that
-    finished rows of an interrupted shard are kept (see `viewkit.shards.spool`).
+    finished rows of an interrupted shard are kept (see `viewkit.shards.spool`). reads: artifacts of the dataset
+    that hold its weights.
     """
 
     made_by: str
@@ -25,6 +26,7 @@ class GeneratorCard:
     encoder: str | None = None
     needs_weights: bool = False
     expensive: bool = True
+    reads: tuple[str, ...] = ()
 
 
 _HOME = "viewkit.pipelines.generate.generators"
@@ -32,6 +34,12 @@ _HOME = "viewkit.pipelines.generate.generators"
 GENERATORS: dict[str, GeneratorCard] = {
     "retrieval": GeneratorCard(
         made_by=f"{_HOME}.retrieval:Retrieval", help="the nearest other image of the dataset", expensive=False
+    ),
+    "own": GeneratorCard(
+        made_by=f"{_HOME}.own:Own",
+        help="the one that 'viewkit generator' has trained on the dataset",
+        guidance=2.0,
+        reads=("estimator", "generator"),
     ),
     "unclip": GeneratorCard(
         made_by=f"{_HOME}.unclip:Unclip",

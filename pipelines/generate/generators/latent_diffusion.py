@@ -94,13 +94,19 @@ class LatentDiffusion(Generator):
 
     @classmethod
     def create(cls, setup: Setup) -> "LatentDiffusion":
-        config, device = setup.config, setup.run.device
-        cls.check(config)
-        precision = resolve_precision(config.precision, device)
+        cls.check(setup.config)
         folder = cls._folder(setup.weights)
         encoder = setup.encoder
-        if config.encoder_name != cls.name:
-            encoder = cls.own_encoder.create(folder.path, device, precision)
+        if setup.config.encoder_name != cls.name:
+            precision = resolve_precision(setup.config.precision, setup.run.device)
+            encoder = cls.own_encoder.create(folder.path, setup.run.device, precision)
+        return cls.assemble(setup, folder, encoder)
+
+    @classmethod
+    def assemble(cls, setup: Setup, folder: PipelineFolder, encoder: Encoder) -> "LatentDiffusion":
+        """The generator with the networks of its folder, in the precision asked for. encoder: conditions it."""
+        config, device = setup.config, setup.run.device
+        precision = resolve_precision(config.precision, device)
         space = cls.space_of(folder, setup.foreground, encoder.width)
 
         def make(precision: str, compiled: bool, make_fp32: Callable[[], LatentDiffusion] | None) -> LatentDiffusion:

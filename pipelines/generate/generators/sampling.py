@@ -70,6 +70,7 @@ class Sampling:
 
     @staticmethod
     def of(config: GenerateConfig) -> "Sampling":
+        config = config.decided()
         guidance = Guidance(config.guidance_scale, config.guidance_start, config.guidance_stop, config.guidance_rescale)
         output_px = Sampling.output_px if config.output_px is None else config.output_px
         return Sampling(guidance, config.steps, config.render_px, output_px, config.quality, config.format)

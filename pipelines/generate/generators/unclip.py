@@ -7,7 +7,6 @@ embedding noise is added in fp32, and no text encoder is kept. In fp32 it gives 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from viewkit.pipelines.generate.config import GenerateConfig
 from viewkit.pipelines.generate.generators.latent_diffusion import LatentDiffusion
 from viewkit.pipelines.generate.generators.networks import Networks, embed_empty_prompt, load_autoencoder, load_unet
 from viewkit.pipelines.generate.generators.sampling import create_solver
-from viewkit.pipelines.generate.noising import NoiseSpace
+from viewkit.pipelines.generate.noising import NoiseSpace, with_level_code
 from viewkit.pipelines.weights.folder import SOURCES, PipelineFolder
 from viewkit.shards.errors import DataError
 
@@ -64,7 +63,7 @@ class Unclip(LatentDiffusion):
     with any encoder. Guidance leads away from zeros in place of the whole conditioning; the prompt is empty."""
 
     name = "unclip"
-    folder_class = UnclipFolder
+    folder_class: ClassVar[type[PipelineFolder]] = UnclipFolder
     own_encoder = ENCODER
 
     @classmethod
@@ -90,19 +89,14 @@ class Unclip(LatentDiffusion):
         self, embedding: Float[Tensor, "n d"], level: Int[Tensor, " n"], noise: Float[Tensor, "n d"]
     ) -> Float[Tensor, "n k"]:
         """The noised embedding with a sinusoidal code of its level appended: k = 2 d."""
-        from diffusers.models.embeddings import get_timestep_embedding
-
-        noised = super().perturb(embedding, level, noise)
-        level = level.to(self.device)
-        code = get_timestep_embedding(level, noised.shape[1], flip_sin_to_cos=True, downscale_freq_shift=0)
-        return torch.cat([noised, code], dim=1)
+        return with_level_code(super().perturb(embedding, level, noise), level)
 
     def predict(
         self, x: Float[Tensor, "n c h w"], time: Int[Tensor, ""], conditioning: Float[Tensor, "n k"]
     ) -> Float[Tensor, "n o h w"]:
-        assert self.prompt is not None
         dtype = self.unet.dtype
-        prompt, labels = self.prompt.expand(len(x), -1, -1), conditioning.to(dtype)
+        prompt = None if self.prompt is None else self.prompt.expand(len(x), -1, -1)
+        labels = conditioning.to(dtype)
         output = self.network(x.to(dtype), time, encoder_hidden_states=prompt, class_labels=labels, return_dict=False)
         prediction: Tensor = output[0].float()
         return prediction

@@ -81,10 +81,15 @@ def test_the_file_holds_the_numbers_and_the_table_shows_them(made):
     content = json.loads(dataset.artifact("fidelity").path("fidelity.json").read_bytes())
     assert content["cosine"] == numbers["cosine"]
     assert content["encoder"]["encoder"] == "estimator"
-    header, row, judged, note = summary_lines(dataset)
+    header, row, judged, note, title, *by_level = summary_lines(dataset)
     assert judged == "judged by estimator" and note.startswith("note: the views were made with the embeddings of 'est")
     assert header.split()[:4] == ["views", "images", "cosine", "chance"]
     assert row.startswith(f"retrieval random      24  {numbers['cosine']:.3f} +- ")
+    assert title == "retrieval random, by level:"
+    assert [int(line.split()[0]) for line in by_level[1:-1]] == [each["level"] for each in numbers["table"]]
+    assert sum(each["images"] for each in numbers["table"]) == 24
+    assert {each["copied"] for each in numbers["table"]} == {1.0}  # retrieved views are other images, byte for byte
+    assert {each["diversity"] for each in numbers["table"]} == {None}
 
 
 def test_the_usual_judge_had_no_part_in_making_the_views(made, tmp_path):
@@ -128,6 +133,8 @@ def test_what_cannot_be_measured_is_named(tmp_path):
         FidelityConfig(encoder="clip")
     with pytest.raises(ConfigError, match="sample is 1"):
         FidelityConfig(sample=1)
+    with pytest.raises(ConfigError, match="known is 0"):
+        FidelityConfig(known=0)
     with pytest.raises(ViewkitError, match="genview"):
         run_stage(FidelityStage(), FidelityConfig(), discs_dataset(tmp_path, images=3), CPU)
 

@@ -24,7 +24,8 @@ from viewkit.pipelines.foreground.stage import ForegroundStage
 from viewkit.pipelines.generate.config import GenerateConfig
 from viewkit.pipelines.generate.generators.interface import Failed
 from viewkit.pipelines.generate.generators.retrieval import Retrieval
-from viewkit.pipelines.generate.stage import GenerateStage, natural_px
+from viewkit.pipelines.generate.sides import natural_px
+from viewkit.pipelines.generate.stage import GenerateStage
 from viewkit.shards.codecs import decode_image, decode_json, encode_png, image_field
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, RefusedError

@@ -1,0 +1,1 @@
+"""What generated views are worth, in numbers, level by level: of any generator."""

@@ -1,0 +1,246 @@
+"""`viewkit generator`: train a generator of views on the dataset's images, and measure what it is worth."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch.optim import Optimizer
+
+from viewkit.pipelines.distributed import barrier, is_main, share_of_batch
+from viewkit.pipelines.encoders.encoder import Encoder
+from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
+from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
+from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.generate.generators.own import Own
+from viewkit.pipelines.generate.generators.sampling import Guidance, Sampling
+from viewkit.pipelines.generate.levels import MEASURED
+from viewkit.pipelines.generate.measures.calibration import five_levels
+from viewkit.pipelines.generate.measures.table import doubts, table_lines
+from viewkit.pipelines.generate.noising import NoiseSpace, squared_cosine
+from viewkit.pipelines.generate.own.choose import MIN_IMAGES, check_images, choose_preset
+from viewkit.pipelines.generate.own.config import CONDITION, PRESETS, GeneratorConfig, GeneratorSettings, resolve
+from viewkit.pipelines.generate.own.denoiser import Denoiser
+from viewkit.pipelines.generate.own.facts import FACTS, GeneratorFacts
+from viewkit.pipelines.generate.own.look import Look, shown
+from viewkit.pipelines.generate.own.network import create_unet, save_folder
+from viewkit.pipelines.generate.own.prepared import SCRATCH, Prepared, open_prepared, prepare_images, to_floats
+from viewkit.pipelines.generate.own.source import NoisedImages, Noiser, on_device, sample_draws
+from viewkit.pipelines.training.cost import count_step
+from viewkit.pipelines.training.loop import CHECKPOINT, time_steps, train
+from viewkit.pipelines.training.monitoring import LOG_EVERY, Monitoring
+from viewkit.pipelines.training.optimisers import create_optimiser
+from viewkit.pipelines.training.schedules import Schedule
+from viewkit.shards.codecs import encode_png
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ConfigError
+from viewkit.shards.files import make_folder, write_atomic
+
+WARMUP_SHARE = 0.05
+WEIGHT_DECAY = 0.01
+PROBES = 8
+"""So often, on the way, the loss of held-out images is measured and a sheet of views is made."""
+ON_THE_WAY = (0, 400, 800, 999)
+"""Levels of these sheets."""
+SHEETS, SHEET = "samples", "samples.png"
+SHOWN_IMAGES, SHOWN_ON_THE_WAY = 8, 4
+
+
+class GeneratorStage(FitStage[GeneratorConfig]):
+    """Writes the parts of diffusers that `generate --generator own` samples from, what was measured, and sheets."""
+
+    name: ClassVar[str] = "generator"
+    writes: ClassVar[str] = "generator"
+    resumes: ClassVar[bool] = True
+    trains: ClassVar[bool] = True
+    distributed: ClassVar[bool] = True
+    logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard", SHEETS)
+    scratch: ClassVar[tuple[str, ...]] = (str(Path(CHECKPOINT).parent), SCRATCH)
+    shown_as: ClassVar[str] = "generator"
+    holds: ClassVar[Mapping[str, str]] = {
+        "unet/config.json": "of the UNet2DConditionModel of diffusers",
+        "unet/diffusion_pytorch_model.safetensors": "moving average of its weights",
+        "image_normalizer/config.json": "width of the embedding",
+        "image_normalizer/diffusion_pytorch_model.safetensors": "mean and std [1 d] of the embeddings trained on",
+        "scheduler/scheduler_config.json": "the solver, and the noise on pixels",
+        "image_noising_scheduler/scheduler_config.json": "the noise on embeddings, levels 0 ... 999",
+        FACTS: "side in px; the estimator's fingerprint; table of quality by level; calibration and the five levels",
+        SHEET: "held-out images, and a view of each at every level of the table",
+        "metrics.jsonl": "a line every few steps: loss, held-out loss, learning rate, images/s",
+    }
+
+    def reads(self, config: GeneratorConfig) -> tuple[str, ...]:
+        return ("images", CONDITION, *encoder_reads(config.judge))
+
+    def for_images(self, config: GeneratorConfig, dataset: Dataset, device: str) -> GeneratorConfig:
+        """A preset "auto" decided: the one of the generator that is there or was begun, else what fits."""
+        if config.preset != "auto":
+            return config
+        if dataset.is_artifact(self.writes):
+            there = dataset.identity(self.writes).config.get("preset")
+            if there in PRESETS:
+                return replace(config, preset=there)
+        if not dataset.is_column("images"):
+            return replace(config, preset=next(iter(PRESETS)))  # `inputs` says what is missing
+        return replace(config, preset=choose_preset(dataset.column("images"), device)[0])
+
+    def advice(self, config: GeneratorConfig, dataset: Dataset, device: str) -> list[str]:
+        if config.preset != "auto" or dataset.is_artifact(self.writes) or not dataset.is_column("images"):
+            return []
+        return [choose_preset(dataset.column("images"), device)[1]]
+
+    def settings(self, config: GeneratorConfig) -> dict[str, Any]:
+        return settings_of(config).values()
+
+    def inputs(self, config: GeneratorConfig, dataset: Dataset) -> Mapping[str, str]:
+        return {**super().inputs(config, dataset), **encoder_inputs(config.judge, None, None)}
+
+    def fit(self, config: GeneratorConfig, run: Run) -> Mapping[str, Any]:
+        settings = settings_of(config)
+        check_images(run.dataset.column("images"))
+        encoder = open_encoder(CONDITION, run.dataset, device=run.device)
+        if is_main():
+            prepare_images(run, encoder, settings.side_px)
+        barrier()  # the others read what the main process writes
+        prepared = open_prepared(run, settings.held_out, MIN_IMAGES)
+        denoiser, optimiser, source, schedule = prepare(settings, prepared, run)
+        look = Look(own_of(denoiser, prepared, encoder, settings, run.device), prepared, run)
+        monitoring = Monitoring(
+            probe=Probe(settings, prepared, look, run.device),
+            probe_steps=max(LOG_EVERY, schedule.steps // PROBES),
+            tensorboard=settings.tensorboard,
+        )
+        last = train(
+            denoiser,
+            optimiser,
+            source,
+            schedule,
+            run,
+            {"stage": self.name, **settings.values()},
+            monitoring=monitoring,
+        )
+        numbers: dict[str, Any] = {}
+        if is_main():
+            numbers = measure(settings, denoiser, look, encoder, last)
+        cost = count_step(denoiser, optimiser, source, schedule, run.device)
+        return {**numbers, **cost} if is_main() else {}
+
+    def plan(self, config: GeneratorConfig, run: Run) -> Mapping[str, Any]:
+        settings = settings_of(config)
+        check_images(run.dataset.column("images"))
+        rows, width = settings.batch_size, open_encoder(CONDITION, run.dataset, device=run.device).width
+        pixels = np.zeros((rows, settings.side_px, settings.side_px, 3), np.uint8)
+        statistics = torch.zeros(width), torch.ones(width)
+        places = np.arange(rows)
+        blank = Prepared(pixels, np.zeros((rows, width), np.float32), places, places[:0], *statistics)
+        denoiser, optimiser, source, schedule = prepare(settings, blank, run)
+        step_s = time_steps(denoiser, optimiser, source, schedule, run.device)
+        return {
+            "rows": run.dataset.column("images").num_rows,
+            "steps": settings.steps,
+            "step_s": round(step_s, 4),
+            "estimated_s": round(step_s * settings.steps, 1),
+        }
+
+
+def settings_of(config: GeneratorConfig) -> GeneratorSettings:
+    """Of a config whose preset is decided."""
+    assert config.preset != "auto"
+    return resolve(config, config.preset)
+
+
+def prepare(
+    settings: GeneratorSettings, prepared: Prepared, run: Run
+) -> tuple[Denoiser, Optimizer, NoisedImages, Schedule]:
+    """Everything the loop needs. `ConfigError` before any work where a setting does not fit the data."""
+    share_of_batch(settings.batch_size)  # says whether the batch can be dealt out
+    if settings.batch_size > len(prepared.train):
+        raise ConfigError(
+            f"batch_size is {settings.batch_size} and {len(prepared.train)} images are trained on; lower --batch-size"
+        )
+    denoiser = Denoiser(create_unet(settings, prepared.width), compiled=settings.compile)
+    denoiser.to(device=run.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    schedule = Schedule(
+        steps=settings.steps,
+        warmup_steps=int(WARMUP_SHARE * settings.steps),
+        peak_lr=settings.lr,
+        seed=settings.seed,
+        precision=settings.precision,
+    )
+    optimiser = create_optimiser("adamw", denoiser.groups(WEIGHT_DECAY))
+    return denoiser, optimiser, NoisedImages(prepared, run, settings.batch_size), schedule
+
+
+def own_of(denoiser: Denoiser, prepared: Prepared, encoder: Encoder, settings: GeneratorSettings, device: str) -> Own:
+    """The moving average as a generator, sampled as `generate` would."""
+    sampling = Sampling(Guidance(settings.guidance), settings.sampling_steps, output_px=settings.side_px)
+    return Own.of_network(denoiser.average, prepared.mean, prepared.std, encoder, sampling, device)
+
+
+class Probe:
+    """On the way: the loss of the held-out images, always with the same noise, and a sheet of their views."""
+
+    def __init__(self, settings: GeneratorSettings, prepared: Prepared, look: Look, device: str) -> None:
+        self.look = look
+        held = prepared.held
+        draws = sample_draws(look.run.generator("held out"), len(held), prepared.width, settings.side_px)
+        embedding = torch.from_numpy(prepared.embeddings[held])
+        noiser = Noiser(NoiseSpace(prepared.mean, prepared.std, squared_cosine()))
+        self.batch = on_device(noiser.batch(to_floats(prepared.pixels[held]), embedding, draws), device)
+
+    def __call__(self, denoiser: Denoiser) -> Mapping[str, float]:
+        folder = self.look.run.folder / SHEETS
+        make_folder(folder)
+        denoiser.average.eval()
+        sheet = encode_png(self.look.sheet(SHOWN_ON_THE_WAY, ON_THE_WAY))
+        write_atomic(folder / f"{denoiser.step:06}.png", sheet)
+        return {"held_out_loss": float(denoiser.average_loss(self.batch.views, self.batch.targets))}
+
+
+def measure(
+    settings: GeneratorSettings, denoiser: Denoiser, look: Look, encoder: Encoder, last: Mapping[str, float | int]
+) -> dict[str, Any]:
+    """Measure the generator, write all files, say what speaks against it; returns the numbers worth showing."""
+    run, prepared = look.run, look.prepared
+    denoiser.average.eval()
+    precision = resolve_precision("auto", run.device, settings.judge)
+    judge = open_encoder(settings.judge, run.dataset, device=run.device, precision=precision)
+    rows = [row.numbers() for row in look.rows(judge, settings.views)]
+    calibration = look.calibration()
+    numbers = {
+        "steps": settings.steps,
+        "loss": round(float(last["loss"]), 5),
+        "images": len(prepared.train),
+        "held_out": len(prepared.held),
+        "weights": sum(each.numel() for each in denoiser.unet.parameters()),
+        "judge": settings.judge,
+        "guidance": settings.guidance,
+        "sampling_steps": settings.sampling_steps,
+    }
+    for doubt in doubts(rows):
+        run.progress.message(f"generator: {doubt}")
+    save_folder(run.folder, denoiser.average, prepared.mean, prepared.std)
+    write_atomic(run.folder / SHEET, encode_png(look.sheet(SHOWN_IMAGES, MEASURED)))
+    levels = five_levels(calibration)
+    GeneratorFacts(settings.side_px, encoder.fingerprint(), levels, shown(calibration), rows, numbers).write(run.folder)
+    return {**numbers, "levels": levels, "table": rows}
+
+
+def summary_lines(dataset: Dataset) -> list[str]:
+    """The table and the calibrated levels, for the end of `viewkit generator`."""
+    facts = GeneratorFacts.read(dataset.artifact("generator"))
+    numbers = facts.numbers
+    return [
+        *table_lines(facts.table),
+        f"{numbers['held_out']} held-out images, judged by {numbers['judge']}, guidance {numbers['guidance']:g}, "
+        f"{numbers['sampling_steps']} steps",
+        "recognised: " + ", ".join(f"{share:.0%} at {level}" for level, share in _few(facts.calibration)),
+        f"calibrated levels: {', '.join(map(str, facts.levels))} ('viewkit generate --strategy calibrated')",
+    ]
+
+
+def _few(calibration: Mapping[str, float]) -> list[tuple[int, float]]:
+    """Every fourth level, in order."""
+    return sorted((int(level), share) for level, share in calibration.items())[::4]
