@@ -33,6 +33,7 @@ from viewkit.shards.receipt import (
 )
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.schema import require
+from viewkit.shards.spans import span, spanned
 from viewkit.shards.tar import END
 
 PLAN = {"shards": schema.whole(0, schema.MAX_SHARDS), "rows": schema.whole(0, schema.MAX_ROWS)}
@@ -115,6 +116,7 @@ class Column:
             yield self.receipt(shard)
 
     @cached_property
+    @spanned("index")
     def contents(self) -> Contents:
         """One pass over all receipts; `DataError` when together they do not account for every input."""
         seen, shard_bytes, rejects, unsettled = 0, [], {}, set()
@@ -174,10 +176,11 @@ class Column:
         """Extension -> bytes of row number `index`."""
         places = self.contents.index
         shard, size = places.shard.item(index), places.size.item(index)
-        file = self._file(shard)
-        raw = os.pread(file.fileno(), size, places.offset.item(index))
-        if xxhash.xxh3_64_intdigest(raw) != places.check.item(index):
-            raise self._damaged(shard, places.keys[index])
+        with span("read"):
+            file = self._file(shard)
+            raw = os.pread(file.fileno(), size, places.offset.item(index))
+            if xxhash.xxh3_64_intdigest(raw) != places.check.item(index):
+                raise self._damaged(shard, places.keys[index])
         first, last = places.first_member.item(index), places.first_member.item(index + 1)
         names, numbers, starts, sizes = places.extensions, places.extension, places.member_start, places.member_size
         return {
