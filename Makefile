@@ -16,11 +16,13 @@ TEST ?=
 LABELS ?= none
 SIGN ?= auto
 EVIDENCE ?= evidence
+PART ?= 1
+BENCHMARKS ?= startup shards pack views score generate train_step evaluate memory house
 STUDY_IMAGES = $(foreach each,cifar10 imagenette,$(call image_options,$(each),$(shell echo $(each) | tr a-z A-Z)))
 image_options = $(if $($(2)),--$(1) '$($(2))') $(if $($(2)_TEST),--$(1)-test '$($(2)_TEST)')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format docs site man dist pipeline bench evidence gpu-evidence clean
+.PHONY: help setup demo test test-all check format docs site man dist pipeline bench gpu evidence gpu-evidence clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,14 +51,16 @@ check: setup  ## lint, formatting, types, and whether the generated docs are fre
 	@ln -sfn ../../../cli/api/__init__.py build/typing/viewkit/__init__.py
 	MYPYPATH=build/typing $(BIN)/mypy -p viewkit
 	$(BIN)/python -m viewkit.cli.reference --check docs
+	$(BIN)/python benchmarks/results.py --check
 
 format: setup  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: setup  ## write the generated pages: commands, columns, experiments, and the table of docs/licences.md
+docs: setup  ## write the generated pages: commands, columns, experiments, licences, benchmarks
 	$(BIN)/python -m viewkit.cli.reference docs
 	$(BIN)/python docs/licences.py
+	$(BIN)/python benchmarks/results.py
 
 site: setup  ## build the site of the docs, build/site/index.html; a warning is an error
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
@@ -72,11 +76,15 @@ pipeline: setup  ## an experiment on your images: make pipeline DATA=folder OUT=
 	@test -n "$(OUT)" || { echo "error: OUT is not set; use make pipeline DATA=folder OUT=dataset"; exit 2; }
 	$(VIEWKIT) run '$(EXPERIMENT)' '$(DATA)' '$(OUT)' $(if $(TEST),--test '$(TEST)') --set pack.labels=$(LABELS) --set generate.sign=$(SIGN)
 
-bench: setup  ## measure ours against the peers, every program that fits this machine
-	@for program in startup shards scale views score generate train_step; do \
-	  test -f benchmarks/$$program.py || continue; \
-	  echo "== benchmarks/$$program.py"; $(BIN)/python benchmarks/$$program.py || exit $$?; \
+bench: setup  ## measure ours against the peers, every program of benchmarks/ that fits this machine, and write the page
+	@for program in $(BENCHMARKS); do \
+	  echo "== benchmarks/$$program.py"; $(BIN)/python benchmarks/$$program.py --out benchmarks/results || exit $$?; \
 	done
+	$(BIN)/python benchmarks/results.py
+
+gpu: setup  ## what only a GPU can show, a part of at most ten minutes a call, resumable: make gpu PART=1 ... PART=5
+	$(BIN)/python benchmarks/gpu.py --part $(PART) --out benchmarks/results
+	$(BIN)/python benchmarks/results.py
 
 evidence: setup  ## run the studies of docs/evidence.md: [CIFAR10=train CIFAR10_TEST=test IMAGENETTE=train IMAGENETTE_TEST=test]
 	$(BIN)/python benchmarks/evidence.py --out $(EVIDENCE) $(STUDY_IMAGES)

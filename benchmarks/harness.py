@@ -15,8 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from results import RESULTS, Program, load_goals, provenance, save, shown_ratio, shown_time
+
 Work = Callable[[], object]
 
+ROUNDS = 7
+"""Of a comparison, unless others are asked for."""
 _smoke = False
 """Whether `--smoke` was given: every comparison runs both sides once, untimed, to show that the program works."""
 
@@ -25,38 +29,25 @@ _smoke = False
 class Row:
     """One comparison. Times are medians, in seconds for each unit of work."""
 
-    name: str
+    what: str
     ours_s: float
     peer_s: float
     ratio: float
     """Speed of ours over the peer's; with `at_most`, time of ours over the peer's."""
     lowest: float
     highest: float
-    target: float | None
+    rounds: int
     at_most: bool
     others_cores: float
     """Cores that other processes used during the comparison."""
 
-    @property
-    def passed(self) -> bool:
-        """Whether the target is met; True where there is none."""
-        if self.target is None:
-            return True
-        return self.ratio <= self.target if self.at_most else self.ratio >= self.target
-
 
 @dataclass(frozen=True)
 class Fact:
-    """A measured number with a bound that is no ratio of times, e.g. an error in levels."""
+    """A measured number that is no ratio of times, e.g. an error in levels."""
 
-    name: str
+    what: str
     value: float
-    most: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether the value keeps the bound."""
-        return self.value <= self.most
 
 
 def sized(full: int, smoke: int) -> int:
@@ -87,11 +78,10 @@ def seconds(work: Work, least_s: float = 0.0) -> float:
 
 
 def compare(
-    name: str,
+    what: str,
     ours: Work,
     peer: Work,
-    target: float | None,
-    rounds: int = 5,
+    rounds: int = ROUNDS,
     *,
     units: int = 1,
     at_most: bool = False,
@@ -99,13 +89,12 @@ def compare(
 ) -> Row:
     """Run both once to warm up, then `rounds` times in turn; with `--smoke` once each.
 
-    units: of work in one call (of either). target: least speed of ours over the peer's; with `at_most` the largest
-    time of ours over the peer's.
+    what: as goals.toml has it. units: of work in one call (of either). at_most: the ratio is of times, else of speeds.
     """
     if _smoke:
         first, second = seconds(ours), seconds(peer)
         speed = first / second if at_most else second / first
-        return Row(name, first / units, second / units, speed, speed, speed, None, at_most, 0.0)
+        return Row(what, first / units, second / units, speed, speed, speed, 1, at_most, 0.0)
     ours(), peer()
     machine, own = _cpu_seconds()
     start = time.perf_counter()
@@ -120,62 +109,84 @@ def compare(
     machine_after, own_after = _cpu_seconds()
     ratios = [mine / other if at_most else other / mine for mine, other in times]
     return Row(
-        name=name,
+        what=what,
         ours_s=statistics.median(mine for mine, _ in times) / units,
         peer_s=statistics.median(other for _, other in times) / units,
         ratio=statistics.median(ratios),
         lowest=min(ratios),
         highest=max(ratios),
-        target=target,
+        rounds=rounds,
         at_most=at_most,
         others_cores=max(0.0, (machine_after - machine) - (own_after - own)) / wall,
     )
 
 
-def _time(value: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if value * scale >= 1:
-            return f"{value * scale:.3g} {unit}"
-    return f"{value * 1e9:.3g} ns"
-
-
-def table(rows: Sequence[Row | Fact]) -> str:
+def table(rows: Sequence[Row | Fact], program: Program) -> str:
     """The rows as text, one line each."""
-    width = max(len(row.name) for row in rows)
-    lines = [f"{'':{width}}  {'ours':>9} {'peer':>9}  {'ratio [spread]':>20}  {'target':>8}        others' cores"]
+    width = max(len(row.what) for row in rows)
+    lines = [f"{'':{width}}  {'ours':>9} {'peer':>9}  {'ratio [spread]':>20}  {'goal':>8}        others' cores"]
     for row in rows:
-        verdict = "ok" if row.passed else "MISSED"
+        goal = program.goal(row.what)
+        verdict = "" if _smoke or not goal.text else "ok" if goal.holds(value_of(row)) else "MISSED"
         if isinstance(row, Fact):
-            lines.append(f"{row.name:{width}}  {row.value:9.3g} {'':9}  {'':20}  <= {row.most:<5g}  {verdict}")
+            lines.append(f"{row.what:{width}}  {row.value:9.3g} {'':9}  {'':20}  {goal.text:>8}  {verdict}")
             continue
-        spread = f"{row.ratio:.2f} [{row.lowest:.2f}-{row.highest:.2f}]"
-        sign = "<=" if row.at_most else ">="
-        target = "" if row.target is None else f"{sign} {row.target:g}"
-        verdict = verdict if row.target is not None else ""
-        times = f"{_time(row.ours_s):>9} {_time(row.peer_s):>9}"
-        lines.append(f"{row.name:{width}}  {times}  {spread:>20}  {target:>8}  {verdict:6}  {row.others_cores:.2f}")
+        times = f"{shown_time(row.ours_s):>9} {shown_time(row.peer_s):>9}"
+        spread = shown_ratio(asdict(row))
+        lines.append(f"{row.what:{width}}  {times}  {spread:>20}  {goal.text:>8}  {verdict:6}  {row.others_cores:.2f}")
     return "\n".join(lines)
 
 
-def main(title: str, run: Callable[[int], tuple[Sequence[Row | Fact], Sequence[str]]]) -> None:
-    """The command line of a benchmark. `run(rounds)` returns rows, and what could not be compared and why."""
-    parser = argparse.ArgumentParser(description=title)
-    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds of every comparison (default 5)")
-    parser.add_argument("--smoke", action="store_true", help="run both sides of every comparison once, without targets")
+def value_of(row: Row | Fact) -> float:
+    """The number that has a goal."""
+    return row.value if isinstance(row, Fact) else row.ratio
+
+
+def check_direction(row: Row | Fact, program: Program) -> None:
+    """A ratio of times has an upper goal, one of speeds a lower one."""
+    goal = program.goal(row.what)
+    wrong = goal.least if isinstance(row, Row) and row.at_most else goal.most if isinstance(row, Row) else None
+    if wrong is not None:
+        sys.exit(f"benchmarks/goals.toml: [{program.name}] '{row.what}' is a ratio of "
+                 f"{'times' if goal.least is not None else 'speeds'}; its goal is on the wrong side")  # fmt: skip
+
+
+def main(name: str, run: Callable[[int], tuple[Sequence[Row | Fact], Sequence[str]]], *, on_gpu: bool = False) -> None:
+    """The command line of a benchmark. name: of the program, its section in goals.toml. on_gpu: it takes one where
+    there is one, and keeps those results apart. `run(rounds)` returns rows, and what could not be compared and why."""
+    program = load_goals()[name]
+    parser = argparse.ArgumentParser(description=program.title)
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help=f"interleaved rounds of every row (default {ROUNDS})"
+    )
+    parser.add_argument("--smoke", action="store_true", help="run both sides of every comparison once, without goals")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a goal is missed")
+    parser.add_argument("--out", type=Path, help="folder for NAME.json, from which docs/benchmarks.md is made")
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error(f"--rounds is {options.rounds}; needed at least 1")
+    if options.smoke and (options.out == RESULTS or options.check):
+        parser.error("--smoke measures nothing; leave it out, or give --out another folder and no --check")
     global _smoke
     _smoke = options.smoke
     rows, left_out = run(options.rounds)
+    for row in rows:
+        check_direction(row, program)
+    found = {**provenance(program), "rows": [asdict(row) for row in rows], "left_out": list(left_out)}
+    if options.out is not None:
+        print(save(options.out, f"{name}{'-gpu' if on_gpu and has_gpu() else ''}", found), file=sys.stderr)
     if options.json:
-        listed = [asdict(row) | {"passed": row.passed} for row in rows]
-        print(json.dumps({"title": title, "rows": listed, "left_out": list(left_out)}, indent=2))
+        print(json.dumps(found, indent=2))
     else:
-        print(f"{title}\n\n{table(rows)}")
+        print(f"{program.title}\n\n{table(rows, program)}")
         for line in left_out:
             print(f"not compared: {line}")
-    if options.check and not all(row.passed for row in rows):
+    if options.check and not all(program.goal(row.what).holds(value_of(row)) for row in rows):
         sys.exit(1)
+
+
+def has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

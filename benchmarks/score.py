@@ -55,8 +55,6 @@ STORED_ROUNDS, EPOCHS = ScoreConfig().rounds, 100
 """What `score` stores by default, and the epochs of the paper's ablations."""
 PAIRS = 200_000
 MATRIX = 2048
-SPEED_TARGETS: dict[Precision, float] = {"fp32": 0.8, "bf16": 0.65}
-"""Least share of the matrix product's operations a second, on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -70,34 +68,34 @@ class Case:
 
 
 CPU_CASES = (Case("pico-32", 160, 64, 256), Case("tiny-64", 64, 64, 32), Case("vit-s16-224", 16))
-GPU_CASES = (Case("vit-s16-224", 160, 500, 1024),)
 
 
 def run(rounds: int) -> tuple[Sequence[Row | Fact], Sequence[str]]:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_num_threads(1)  # as a worker of the stage does
     found: list[Row | Fact] = []
-    left_out = [] if device == "cuda" else ["scoring with ViT-S/16 at 224 px, and its bf16 on a GPU: no GPU here"]
+    left_out = []
     precisions: list[Precision] = ["fp32", "bf16"]
-    if device == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         precisions.remove("bf16")
         left_out.append("bf16: this processor has no instructions for it")
-    for case in GPU_CASES if device == "cuda" else CPU_CASES:
+    for case in CPU_CASES:
         if case.images:
             with tempfile.TemporaryDirectory() as folder:
-                found += compare_scoring(Path(folder), case, device, rounds)
+                found += compare_scoring(Path(folder), case, "cpu", rounds)
         for precision in precisions:
-            found += compare_forward(case, precision, device, rounds)
-    found.append(Fact("rescoring, s per million pairs", rescoring_s(), 5))
+            found += compare_forward(case, precision, "cpu", rounds)
+    found.append(Fact("rescoring, s per million pairs", rescoring_s()))
     return found, left_out
 
 
-def compare_forward(case: Case, precision: Precision, device: str, rounds: int) -> list[Row | Fact]:
+def compare_forward(
+    case: Case, precision: Precision, device: str, rounds: int, name: str | None = None
+) -> list[Row | Fact]:
     """The forward pass with all exits against the one without, and the latter against a matrix product."""
     estimator = preset_estimator(case.preset, precision, device)
     batch = torch.randn(case.views, 3, estimator.side_px, estimator.side_px, device=device)
     matrix = torch.randn(MATRIX, MATRIX, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
-    name = f"{case.preset} {precision} {device}"
+    name = name or f"{case.preset} {precision} {device}"
 
     def with_exits() -> None:
         estimator.embed(batch)
@@ -112,21 +110,21 @@ def compare_forward(case: Case, precision: Precision, device: str, rounds: int) 
         synchronise(device)
 
     plain, exits = operations(estimator.network)
-    speed = compare("", without, product, SPEED_TARGETS[precision] if device == "cpu" else None, rounds)
+    speed = compare("", without, product, rounds)
     ours, peer = plain * case.views, 2.0 * MATRIX**3
     scale = ours / peer
     return [
         replace(
             speed,
-            name=f"bare forward / matrix product, operations a second, {name} (1e9)",
+            what=f"bare forward / matrix product, operations a second, {name} (1e9)",
             ours_s=speed.ours_s / ours * 1e9,
             peer_s=speed.peer_s / peer * 1e9,
             ratio=speed.ratio * scale,
             lowest=speed.lowest * scale,
             highest=speed.highest * scale,
         ),
-        compare(f"all exits / none, {name} (views)", with_exits, without, 1.05, rounds, units=case.views, at_most=True),
-        Fact(f"operations that the exits add, counted, a share, {name}", exits / plain, 0.05),
+        compare(f"all exits / none, {name} (views)", with_exits, without, rounds, units=case.views, at_most=True),
+        Fact(f"operations that the exits add, counted, a share, {name}", exits / plain),
     ]
 
 
@@ -159,7 +157,7 @@ def preset_estimator(preset: PresetName, precision: Precision, device: str) -> E
     return Estimator(network, facts, device, precision)
 
 
-def compare_scoring(folder: Path, case: Case, device: str, rounds: int) -> list[Row | Fact]:
+def compare_scoring(folder: Path, case: Case, device: str, rounds: int, name: str | None = None) -> list[Row | Fact]:
     """The stage's whole work on a dataset; memory first, because a process's peak never falls."""
     s = PRESETS[case.preset]
     dataset = jpeg_dataset(folder / "dataset", case.image_px, case.images)
@@ -168,7 +166,7 @@ def compare_scoring(folder: Path, case: Case, device: str, rounds: int) -> list[
     torch.set_num_threads(1)
     stage, config = ScoreStage(), ScoreConfig(rounds=ROUNDS)
     score = stage.prepare(config, Run(dataset, dataset.path / "pairs", stage.name, device=device))
-    name = f"{case.preset} {device}"
+    name = name or f"{case.preset} {device}"
 
     def ours(count: int = case.images) -> None:
         for _ in score(islice(all_rows(dataset), count)):
@@ -199,18 +197,17 @@ def compare_scoring(folder: Path, case: Case, device: str, rounds: int) -> list[
 
     views = num_batches * ROWS_PER_BATCH * config.num_views
     rendering = compare_rendering(scorer, decoded, name, rounds) if device == "cpu" else []
-    scoring = compare(f"scoring / bare forward, {name} (views)", ours, forward, 0.9, rounds, units=views)
-    beside = compare(f"scoring / online selection, {name} (views)", ours, online, None, rounds, units=views)
+    scoring = compare(f"scoring / bare forward, {name} (views)", ours, forward, rounds, units=views)
+    beside = compare(f"scoring / online selection, {name} (views)", ours, online, rounds, units=views)
     stored = f"{STORED_ROUNDS} rounds once / {EPOCHS} epochs online"
     return [
-        Fact(f"peak memory of scoring, {name}, MB", whole, 8192),
-        Fact(f"peak memory, {case.images} rows over {case.images // 4}, {name}, MB", whole - quarter, 100),
+        Fact(f"peak memory of scoring, {name}, MB", whole),
+        Fact(f"peak memory, all rows over a quarter of them, {name}, MB", whole - quarter),
         *rendering,
         scoring,
         beside,
-        Fact(f"{stored}, views counted", STORED_ROUNDS / EPOCHS, 1),
-        Fact(f"{stored}, {name}, time", STORED_ROUNDS / EPOCHS / beside.ratio, 1),
-        Fact(f"stage `rescore`, {name}, s per million pairs", stage_s(dataset, estimator.num_exits), 10),
+        Fact(f"{stored}, {name}, time", STORED_ROUNDS / EPOCHS / beside.ratio),
+        Fact(f"stage `rescore`, {name}, s per million pairs", stage_s(dataset, estimator.num_exits)),
     ]
 
 
@@ -240,7 +237,6 @@ def compare_rendering(scorer: Scorer, decoded: Sequence[RowImages], name: str, r
             f"rendering, compiled / torch ops, {name} (views)",
             lambda: views("compiled"),
             lambda: views("torch"),
-            2.0,
             rounds,
             units=len(index),
         ),
@@ -248,11 +244,10 @@ def compare_rendering(scorer: Scorer, decoded: Sequence[RowImages], name: str, r
             f"a round of scoring, compiled / torch ops, {name} (views)",
             whole("compiled"),
             whole("torch"),
-            None,
             rounds,
             units=len(index),
         ),
-        Fact(f"similarities, compiled and torch ops, {name}: largest difference", off, 1e-4),
+        Fact(f"similarities, compiled and torch ops, {name}: largest difference", off),
     ]
     if before is None:
         del os.environ[VARIABLE]
@@ -317,4 +312,4 @@ def synchronise(device: str) -> None:
 
 
 if __name__ == "__main__":
-    main((__doc__ or "").partition("\n")[0], run)
+    main("score", run)

@@ -10,6 +10,7 @@ from viewkit.cli.commands import COMPARE
 from viewkit.cli.comparison import CompareDevices, Comparison, teller, train
 from viewkit.cli.console import say
 from viewkit.cli.options import Argument, command
+from viewkit.cli.profile import refuse_profile, shown_profile
 from viewkit.cli.run import FLAGS, REDO, checked_stages, redo, run_shown
 from viewkit.pipelines.compare.arms import ARMS, REFERENCE
 from viewkit.pipelines.compare.config import CompareConfig, check_name
@@ -33,11 +34,13 @@ def compare_command() -> Any:
         places = {name: locations[name] for name in ("dataset", "test", "name")}
         job = Job(COMPARE.name, COMPARE, Path(places["dataset"]), places, config, experiment)
         if flags["dry_run"]:
+            refuse_profile(devices.profile)
             tell = teller(flags["json"])
             for line in plan_lines(job, devices):
                 tell(line)
             return
-        compare(job, devices, as_json=flags["json"], redo_stale=flags["redo"])
+        with shown_profile(devices.profile, devices.profile_kernels, flags["json"]):
+            compare(job, devices, as_json=flags["json"], redo_stale=flags["redo"])
 
     changes = Argument("set", "another value: pretrain.OPTION=VALUE, evaluate.OPTION=VALUE or runs.NAME.OPTION=VALUE; "
                        "may be repeated", list[str], option=True)  # fmt: skip

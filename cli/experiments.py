@@ -15,6 +15,7 @@ from viewkit.cli.compare import compare, comparison_of, plan_lines
 from viewkit.cli.comparison import CompareDevices
 from viewkit.cli.console import print_json, say
 from viewkit.cli.events import MessageEvent, RehearsedEvent, ResultEvent, StepEvent, TotalEvent, emit
+from viewkit.cli.profile import refuse_profile, shown_profile
 from viewkit.cli.progress import Chain
 from viewkit.cli.run import checked_stages, redo, run_shown, say_plan
 from viewkit.cli.status import table
@@ -112,6 +113,10 @@ def run_experiment(
     max_rejects: Annotated[
         float, typer.Option("--max-rejects", help="share of rejected rows above which a stage fails")
     ] = 0.01,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", help="write what took how long to this file, for ui.perfetto.dev (docs/profile.md)"),
+    ] = None,
     redo_stale: Annotated[
         bool, typer.Option("--redo", help="Delete what other settings or images left, and all that was made from it.")
     ] = False,
@@ -121,7 +126,8 @@ def run_experiment(
     found = with_changes(load_experiment(experiment), changes or [])
     execution = Execution(device=device, workers=workers, max_rejects=max_rejects)
     if rehearse:
-        rehearse_experiment(found, source, execution, as_json=as_json)
+        with shown_profile(profile, 0, as_json):
+            rehearse_experiment(found, source, execution, as_json=as_json)
         return
     test_path, test_source = _test_of(test, dataset)
     jobs = chosen(chain_of(found, source, dataset, test_path, test_source), only, start)
@@ -129,9 +135,11 @@ def run_experiment(
     _refuse_unlabelled(jobs, test_path if test_source is None else None)
     checked = [(job, stages_of(job)) for job in jobs]
     if dry_run:
+        refuse_profile(profile)
         _say_plans(found, checked, execution, as_json, redo_stale=redo_stale)
         return
-    run_jobs(checked, execution, as_json=as_json, redo_stale=redo_stale, experiment=found)
+    with shown_profile(profile, 0, as_json):
+        run_jobs(checked, execution, as_json=as_json, redo_stale=redo_stale, experiment=found)
     _say_results(found, dataset, as_json)
     if found.next and not as_json:
         say("Go on with:")

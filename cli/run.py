@@ -9,6 +9,7 @@ from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
 from viewkit.cli.console import say
 from viewkit.cli.events import NextEvent, PlanEvent, RemovedEvent, emit
 from viewkit.cli.options import command, flag
+from viewkit.cli.profile import refuse_profile, shown_profile
 from viewkit.cli.progress import Chain, JsonProgress, PlainProgress
 from viewkit.pipelines.engine.execution import Devices, Execution
 from viewkit.shards.errors import ConfigError, MissingError
@@ -31,9 +32,15 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
     """The function behind `viewkit SPEC.NAME`."""
 
     def body(locations: dict[str, Any], configs: list[Any], flags: dict[str, bool]) -> None:
+        config, execution = configs
+        if flags["dry_run"]:
+            refuse_profile(execution.profile)
+        with shown_profile(execution.profile, execution.profile_kernels, flags["json"]):
+            work_off(locations, config, execution, flags)
+
+    def work_off(locations: dict[str, Any], config: Any, execution: Devices, flags: dict[str, bool]) -> None:
         from viewkit.shards.dataset import Dataset
 
-        config, execution = configs
         dataset = Dataset(_dataset_path(spec, locations))
         work = checked_stages(spec, config, locations)  # all before the first runs, which may take hours
         for switch, name in spec.also:

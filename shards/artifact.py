@@ -15,6 +15,7 @@ from viewkit.shards.errors import DataError, MissingError, RefusedError
 from viewkit.shards.files import explained, sync_folder
 from viewkit.shards.identity import Identity, read_identity
 from viewkit.shards.schema import require
+from viewkit.shards.spans import spanned
 
 IDENTITY = "artifact.json"
 RECEIPT = "receipt.json"
@@ -30,6 +31,7 @@ def file_digest(path: Path, sync: bool = False) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@spanned("finish")
 def finish_artifact(
     folder: Path, identity: str, numbers: Mapping[str, Any], logs: Sequence[str], scratch: Sequence[str] = ()
 ) -> None:

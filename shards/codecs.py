@@ -20,6 +20,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from viewkit.shards.errors import DataError
+from viewkit.shards.spans import spanned
 
 IMAGE_EXTENSIONS = ("jpg", "png", "webp")
 
@@ -56,6 +57,7 @@ def image_field(fields: Mapping[str, bytes]) -> tuple[str, bytes]:
     return found[0], fields[found[0]]
 
 
+@spanned("decode")
 def decode_image(fields: Mapping[str, bytes]) -> UInt8[np.ndarray, "h w 3"]:
     """The image of a row as RGB, 0 to 255. Raises `DataError` when it is cut or damaged."""
     extension, data = image_field(fields)
@@ -101,6 +103,7 @@ def image_size(data: bytes) -> tuple[int, int]:
         raise DataError(f"no image size in {len(data)} bytes: {one_line(error)}") from error
 
 
+@spanned("encode")
 def encode_jpeg(pixels: UInt8[np.ndarray, "h w 3"], quality: int = 95) -> bytes:
     """RGB, 0 to 255, to JPEG with full chroma resolution (4:4:4)."""
     stream = io.BytesIO()
@@ -108,6 +111,7 @@ def encode_jpeg(pixels: UInt8[np.ndarray, "h w 3"], quality: int = 95) -> bytes:
     return stream.getvalue()
 
 
+@spanned("encode")
 def encode_webp(pixels: UInt8[np.ndarray, "h w 3"], quality: int = 95) -> bytes:
     """RGB, 0 to 255, to lossy WebP (4:2:0 chroma, as the format has it)."""
     stream = io.BytesIO()
@@ -115,6 +119,7 @@ def encode_webp(pixels: UInt8[np.ndarray, "h w 3"], quality: int = 95) -> bytes:
     return stream.getvalue()
 
 
+@spanned("encode")
 def encode_png(pixels: UInt8[np.ndarray, "h w 3"]) -> bytes:
     """RGB, 0 to 255, to PNG, lossless."""
     stream = io.BytesIO()

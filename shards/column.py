@@ -36,6 +36,7 @@ from viewkit.shards.receipt import (
 )
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.schema import require
+from viewkit.shards.spans import span, spanned
 from viewkit.shards.tar import END
 
 PLAN = {"shards": schema.whole(0, schema.MAX_SHARDS), "rows": schema.whole(0, schema.MAX_ROWS)}
@@ -134,6 +135,7 @@ class Column:
             yield self.receipt(shard)
 
     @cached_property
+    @spanned("index")
     def contents(self) -> Contents:
         """One pass over all receipts, or the index of an earlier one; every tar is there and has its size.
 
@@ -238,10 +240,12 @@ class Column:
         """Extension -> bytes of row number `index`."""
         places = self.contents.index
         shard, block, row = places.find(index)
-        size, file = block.size.item(row), self._file(shard)
-        raw = os.pread(file.fileno(), size, block.offset.item(row))
-        if xxhash.xxh3_64_intdigest(raw) != block.check.item(row):
-            raise self._damaged(shard, block.key(row))
+        size = block.size.item(row)
+        with span("read"):
+            file = self._file(shard)
+            raw = os.pread(file.fileno(), size, block.offset.item(row))
+            if xxhash.xxh3_64_intdigest(raw) != block.check.item(row):
+                raise self._damaged(shard, block.key(row))
         first, last = block.first_member.item(row), block.first_member.item(row + 1)
         names, numbers, starts, sizes = places.extensions, block.extension, block.member_start, block.member_size
         return {

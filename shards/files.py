@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from viewkit.shards.errors import DataError
+from viewkit.shards.spans import spanned
 
 PART = ".part"
 
@@ -32,6 +33,7 @@ def open_own(path: str | Path, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
+@spanned("write")
 def write_atomic(path: Path, content: bytes) -> None:
     """Write `content` to `path`, which holds either its old bytes or all of the new ones, whatever happens."""
     with _durable_part(path, content) as part:

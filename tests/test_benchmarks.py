@@ -15,7 +15,19 @@ from viewkit.cli.chain import chain_of
 from viewkit.pipelines.experiments.experiment import load_experiment, with_changes
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-COMPARISONS = ("generate", "page", "score", "shards", "startup", "train_step", "views")
+COMPARISONS = (
+    "evaluate",
+    "generate",
+    "house",
+    "memory",
+    "pack",
+    "page",
+    "score",
+    "shards",
+    "startup",
+    "train_step",
+    "views",
+)
 """Programs of `harness.main`: with --smoke every comparison runs both sides once."""
 ESTIMATOR = ("preset=pico-32", "epochs=1", "warmup_epochs=0", "batch_size=8", "hidden=32", "dim=16")
 
@@ -45,8 +57,9 @@ def images(tmp_path_factory):
 
 
 def test_every_program_is_started_by_a_test():
-    programs = {path.stem for path in FOLDER.glob("*.py")} - {"harness", "studies", "evidence_page", "evidence_picture"}
-    assert programs == {*COMPARISONS, "evidence", "foreground", "own_generator", "scale", "vs2fi"}
+    shared = {"harness", "results", "gpu_checks", "studies", "evidence_page", "evidence_picture"}
+    programs = {path.stem for path in FOLDER.glob("*.py")} - shared
+    assert programs == {*COMPARISONS, "evidence", "foreground", "gpu", "own_generator", "scale", "vs2fi"}
 
 
 @pytest.mark.slow
@@ -83,6 +96,19 @@ def test_a_missed_goal_of_the_costs_of_opening_is_named():
         "first batch took 990 MB more at 1000000 rows; 200 MB are the goal",
     ]
     assert "0.00 us" in program.table(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [1, 2, 3, 4, 5])
+def test_every_part_for_a_gpu_runs_in_miniature_and_goes_on(part, tmp_path):
+    command = ("gpu", "--part", part, "--device", "cpu", "--tiny", "--out", tmp_path)
+    done = start(*command)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads((tmp_path / f"gpu-{part}.json").read_text())
+    names = [row["what"] for row in found["rows"]]
+    assert len(names) == len(set(names)) > 0 and len(found["done"]) == len(set(found["done"]))
+    again = start(*command)
+    assert again.returncode == 0 and again.stdout.count("there already") == len(found["done"])
 
 
 @pytest.mark.slow

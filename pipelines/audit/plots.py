@@ -10,11 +10,13 @@ from jaxtyping import Bool, Float
 from viewkit.pipelines.audit.grid import Ranges
 from viewkit.pipelines.audit.ranking import roc_curve
 from viewkit.pipelines.audit.truth import Question
+from viewkit.shards.spans import spanned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@spanned("plot")
 def plot_grid(
     path: Path,
     panels: Sequence[tuple[str, Float[np.ndarray, "4 4"]]],
@@ -48,6 +50,7 @@ def plot_grid(
     figure.savefig(path, dpi=110)
 
 
+@spanned("plot")
 def plot_sensitivity(path: Path, found: Mapping[str, Sequence[Mapping[str, float]]], used: Mapping[str, float]) -> None:
     """The surviving share over each threshold; a line marks the value that the others are read at."""
     from matplotlib.figure import Figure
@@ -69,6 +72,7 @@ def plot_sensitivity(path: Path, found: Mapping[str, Sequence[Mapping[str, float
     figure.savefig(path, dpi=110)
 
 
+@spanned("plot")
 def plot_roc(path: Path, questions: Sequence[Question], answers: Sequence[Mapping[str, Any]]) -> None:
     """ROC curves of every rule: above one panel a question that has both kinds of pairs, below the same question among
     pairs whose crops share no area."""

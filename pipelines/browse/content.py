@@ -18,11 +18,13 @@ from viewkit.pipelines.pairs.rules import SHARE_OF_BLOCKS
 from viewkit.pipelines.views.recipe import BOX
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.spans import spanned
 
 SIXTEEN = 2**16 - 1
 """Boxes are drawn to 1/65535 of the image."""
 
 
+@spanned("content")
 def content_of(dataset: Dataset, shown: Shown, groups: Groups, pictures: Pictures, side_px: int) -> dict[str, Any]:
     """JSON values; arrays are packed. An axis is {name, label, values} with one number for every pair."""
     keys = list(dict.fromkeys(groups.keys))

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from viewkit.shards.files import write_atomic
+from viewkit.shards.spans import spanned
 
 DIFFERENCES = "differences.png"
 
 
+@spanned("plot")
 def plot_differences(result: Mapping[str, Any], path: Path) -> None:
     """A panel a probe: every seed's difference as a dot, the mean with its t interval, and the band that matters."""
     import io

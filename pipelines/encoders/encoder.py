@@ -23,6 +23,7 @@ from viewkit.pipelines.views.policy import Colour
 from viewkit.pipelines.views.render.render import render
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.spans import spanned
 
 DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 ZERO_MEAN, UNIT_STD = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
@@ -40,6 +41,7 @@ class FeatureExtractor:
         self.model: Any = model.to(device)
         self.side_px, self.mean, self.std, self.device = side_px, mean, std, device
 
+    @spanned("embed", is_unit=True)
     @torch.inference_mode()
     def features(self, views: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n d"]:
         """In fp32, on the extractor's device."""
@@ -92,6 +94,7 @@ class Encoder(FeatureExtractor, ABC):
         convolutional network the positions of its last map, before pooling and head norm.
         """
 
+    @spanned("embed", is_unit=True)
     @torch.inference_mode()
     def tokens_and_features(
         self, views: Float[Tensor, "n 3 s s"]
@@ -110,6 +113,7 @@ class Encoder(FeatureExtractor, ABC):
         """The tokens as a map."""
         return self.tokens(views).unflatten(1, self.grid)
 
+    @spanned("prepare images")
     def prepare_images(self, images: Sequence[Shaped[np.ndarray, "_ _ 3"]]) -> Float32[Tensor, "n 3 s s"]:
         """Views of whole uint8 RGB images of any sizes, see `Preprocess`; on the encoder's device."""
         return torch.stack([self.preprocess(image) for image in images]).to(self.device)

@@ -9,8 +9,10 @@ from viewkit.pipelines.weights.cards import load
 from viewkit.pipelines.weights.folder import require_folder, sha256_of
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError
+from viewkit.shards.spans import spanned
 
 
+@spanned("load")
 def open_encoder(
     name: str,
     dataset: Dataset,

@@ -21,6 +21,12 @@ class Devices:
     GROUP: ClassVar[str] = RUNNING
 
     device: Annotated[str, "where models run: auto, cpu, cuda, or a list such as cuda:0,cuda:1"] = "auto"
+    profile: Annotated[
+        str | None, "write what took how long to this file, NAME.json or NAME.json.gz, for ui.perfetto.dev"
+    ] = None
+    profile_kernels: Annotated[
+        int, "with --profile: steps or batches of which torch's operators and GPU kernels are recorded, too"
+    ] = 0
 
     def devices(self) -> list[str]:
         """The devices to use; `ConfigError` when one is asked for that is not there."""

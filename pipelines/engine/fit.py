@@ -26,6 +26,7 @@ from viewkit.shards.files import explained, make_folder
 from viewkit.shards.identity import Identity
 from viewkit.shards.lock import Say, artifact_lock
 from viewkit.shards.removal import strangers
+from viewkit.shards.spans import span
 
 
 def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices, progress: Progress) -> Summary:
@@ -57,7 +58,8 @@ def _run_main(
     folder = dataset.path / stage.writes
     with ExitStack() as held:
         try:
-            identity = _identity(stage, config, dataset)
+            with span("open"):
+                identity = _identity(stage, config, dataset)
             make_folder(folder)
             held.enter_context(_lock(stage, dataset, identity, progress.message if waits else None))
             _make_room(stage, folder, identity)
@@ -76,7 +78,7 @@ def _run_main(
             for line in () if claimed else said:  # work that was begun keeps its threads
                 progress.message(f"{stage.name}: {line}")
             try:
-                with explained(folder), nullcontext() if stage.trains else one_thread():
+                with explained(folder), nullcontext() if stage.trains else one_thread(), span("fit"):
                     numbers = stage.fit(config, run_of(stage, config, dataset, device, progress))
             except ViewkitError:
                 _drop_empty_claim(folder)
@@ -88,8 +90,9 @@ def _run_main(
                 f"{stage.name}: {folder} was made before images were added to '{grown[0]}', and stays as it is; --redo "
                 "makes it anew"
             )
-        for file in artifact.files if found else ():
-            artifact.path(file)  # "already there" must be true of every bit
+        with span("verify"):
+            for file in artifact.files if found else ():
+                artifact.path(file)  # "already there" must be true of every bit
         size = sum(entry["bytes"] for entry in artifact.receipt["files"].values())
         summary = Summary(stage.name, folder, written=0 if found else 1, numbers=artifact.numbers, bytes=size)
         progress.finish(**summary.values())

@@ -32,6 +32,7 @@ from viewkit.shards.lock import claim_lock, writer_lock
 from viewkit.shards.receipt import Receipt, shard_name
 from viewkit.shards.row import Row
 from viewkit.shards.sources import Sources
+from viewkit.shards.spans import span
 from viewkit.shards.spool import remove_spools
 from viewkit.shards.tar import row_bytes
 from viewkit.shards.writer import settle
@@ -100,11 +101,12 @@ def _settle(folder: Path, shards: list[int], identity: Identity) -> None:
 
 
 def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Execution, progress: Progress) -> Summary:
-    ready = prepare_map(stage, config, dataset, execution)
+    with span("open"):
+        ready = prepare_map(stage, config, dataset, execution)
     folder = ready.folder
     make_folder(folder)
     with writer_lock(dataset.path, stage.writes, execution.part_of()):
-        with claim_lock(dataset.path, stage.writes):
+        with claim_lock(dataset.path, stage.writes), span("claim"):
             remove_parts(folder, ["column.json"])
             if execution.part_of()[1] == 1:
                 drop_empty_claim(folder)

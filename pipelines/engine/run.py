@@ -7,9 +7,11 @@ from viewkit.pipelines.engine.execution import Devices, Execution
 from viewkit.pipelines.engine.fit import plan_fit, run_fit
 from viewkit.pipelines.engine.interrupts import interruptible
 from viewkit.pipelines.engine.map import plan_map, run_map
+from viewkit.pipelines.engine.profile import profiled
 from viewkit.pipelines.engine.summary import Summary
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError
+from viewkit.shards.spans import span
 
 
 def run_stage(
@@ -20,7 +22,8 @@ def run_stage(
     Raises `ConfigError`, `DataError`, `RefusedError`; whatever was complete before stays complete.
     """
     progress = progress or Silent()
-    with interruptible(f"run the same command again, it {_on_return(stage)}"):
+    again = f"run the same command again, it {_on_return(stage)}"
+    with profiled(execution.profile, execution.profile_kernels), interruptible(again), span(stage.name):
         if isinstance(stage, MapStage):
             return run_map(stage, config, dataset, _of_map(stage, execution), progress)
         return run_fit(_of_fit(stage), config, dataset, execution, progress)

@@ -14,6 +14,7 @@ from viewkit.shards.identity import Identity
 from viewkit.shards.receipt import Receipt
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.sources import Sources
+from viewkit.shards.spans import span, spans_of
 from viewkit.shards.spool import Spool
 from viewkit.shards.writer import ShardWriter
 
@@ -35,27 +36,30 @@ class ShardWork:
         device = self.devices[number % len(self.devices)]
         messages = Messages()
         run = run_of(self.stage, self.config, self.dataset, device, messages)
-        transform = self.stage.prepare(self.config, run)
+        with span("prepare"):
+            transform = self.stage.prepare(self.config, run)
         keeps_rows = self.stage.keeps_rows(self.config)
 
         def work(shard: int, report: Report) -> Receipt:
             messages.report = report
-            with ExitStack() as stack:
-                identity = self.identity.digest_for(shard)
+            identity = self.identity.digest_for(shard)
+            with span("shard", shard=shard), ExitStack() as stack:
                 writer = stack.enter_context(ShardWriter(run.folder, shard, identity))
                 spool = stack.enter_context(Spool(run.folder, shard, identity)) if keeps_rows else None
                 due, rows = time.monotonic() + REPORT_EVERY_S, 0
                 for outcome in outcomes(self.sources, shard, transform, spool.kept if spool else {}):
-                    writer.write(outcome)
-                    if spool:
-                        spool.append(outcome)
+                    with span("write"):
+                        writer.write(outcome)
+                        if spool:
+                            spool.append(outcome)
                     rows += 1
                     if time.monotonic() >= due:
                         report(rows)
                         due, rows = time.monotonic() + REPORT_EVERY_S, 0
-                receipt = writer.finish()
-                if spool:
-                    spool.remove()
+                with span("finish"):
+                    receipt = writer.finish()
+                    if spool:
+                        spool.remove()
                 report(rows)
                 return receipt
 
@@ -82,13 +86,13 @@ def outcomes(
     early: dict[str, Row | Reject] = dict(kept)
 
     def readable() -> Iterator[Row]:
-        for outcome in sources.rows(shard):
+        for outcome in spans_of("read", sources.rows(shard)):
             if isinstance(outcome, Reject):
                 early[outcome.key] = outcome
             elif outcome.key not in kept:
                 yield outcome
 
-    results = transform(readable())
+    results = spans_of("rows", transform(readable()))
     pending: Row | Reject | None = None
     for key in sources.keys(shard):
         if pending is None:

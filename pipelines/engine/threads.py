@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from viewkit.pipelines.engine.execution import MAX_WORKERS, cores
+from viewkit.shards.spans import spanned
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -69,11 +70,16 @@ def side_by_side(
         for item in items:
             waiting.append(pool.submit(function, item))
             if len(waiting) >= AHEAD * count:
-                yield waiting.popleft().result()
+                yield _waited_for(waiting.popleft())
         while waiting:
-            yield waiting.popleft().result()
+            yield _waited_for(waiting.popleft())
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@spanned("wait")
+def _waited_for(result: Future[Result]) -> Result:
+    return result.result()
 
 
 def _compute_alone() -> None:

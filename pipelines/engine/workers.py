@@ -18,6 +18,8 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from viewkit.pipelines.engine.memory import OUT_OF_MEMORY, is_out_of_memory
+from viewkit.pipelines.engine.profile import Profiling
+from viewkit.shards import spans
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.receipt import shard_name
 
@@ -65,7 +67,9 @@ def run_shards(
                 if worker.shard is None and left and not _hand_out(worker, left):
                     crew[number] = _replace(make_work, worker, number)
             busy = {worker.connection: worker for worker in crew if worker.shard is not None}
-            for connection in wait(list(busy)):
+            with spans.span("wait"):
+                ready = wait(list(busy))
+            for connection in ready:
                 worker = busy[connection]  # type: ignore[index]
                 assert worker.shard is not None
                 try:
@@ -79,6 +83,8 @@ def run_shards(
                     continue
                 if kind == "news":
                     report(value)
+                elif kind == "spans":
+                    _keep(value)
                 elif kind == "done":
                     shard, worker.shard = worker.shard, None
                     yield shard, value
@@ -98,7 +104,8 @@ def _start(make_work: Callable[[int], Work], number: int) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     made = bytes(ForkingPickler.dumps(make_work))  # unpickled by `_serve`, which can say what went wrong in an import
-    process = context.Process(target=_serve, args=(made, number, theirs), daemon=True)
+    profiling = Profiling.of_this_process()
+    process = context.Process(target=_serve, args=(made, number, theirs, profiling), daemon=True)
     with one_thread(), _safe_path(), _sigint_blocked():
         process.start()
     theirs.close()
@@ -157,14 +164,27 @@ def _give_up_on(worker: _Worker, lost: dict[int, int], named: Callable[[int], st
         )
 
 
-def _serve(made: bytes, number: int, connection: Connection) -> None:
+def _keep(recorded: spans.Recorded) -> None:
+    """Add a worker's spans to this process's, which go on being recorded."""
+    recorder = spans.recorder()
+    if recorder is not None:
+        recorder.recorded.merge(recorded)
+
+
+def _serve(made: bytes, number: int, connection: Connection, profiling: Profiling | None) -> None:
     try:
         threading.Thread(target=_leave_with_parent, daemon=True).start()
-        make_work: Callable[[int], Work] = ForkingPickler.loads(made)
-        work = make_work(number)
+        recorder = None if profiling is None else profiling.start()
+        with spans.span("load"):
+            make_work: Callable[[int], Work] = ForkingPickler.loads(made)
+            work = make_work(number)
         while True:
-            shard = connection.recv()
-            connection.send(("done", work(shard, lambda news: connection.send(("news", news)))))
+            with spans.span("wait"):
+                shard = connection.recv()
+            done = work(shard, lambda news: connection.send(("news", news)))
+            if recorder is not None:
+                connection.send(("spans", recorder.take()))
+            connection.send(("done", done))
     except EOFError:
         return
     except ViewkitError as error:

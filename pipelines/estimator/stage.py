@@ -36,6 +36,7 @@ from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.files import read_file, write_atomic
 from viewkit.shards.loader import Loader
+from viewkit.shards.spans import spanned
 
 VIEWS_AT_ONCE = 64
 """Images whose views a frozen trunk encodes at once."""
@@ -195,6 +196,7 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         return prepare(settings, run).plan(run.device)
 
 
+@spanned("prepare")
 def prepare(settings: EstimatorSettings, run: Run) -> Training[ExitMoCoV3]:
     """Raises before any work where a setting does not fit the data."""
     policy = load_policy(settings.policy).with_side(settings.side_px)

@@ -12,11 +12,13 @@ from viewkit.pipelines.pairs.samples import Sample
 from viewkit.pipelines.views.policy import Colour
 from viewkit.pipelines.views.recipe import centre_squares
 from viewkit.pipelines.views.render.render import render
+from viewkit.shards.spans import spanned
 
 RESIZE = "the centre square, resized as views are (antialiased bilinear)"
 BATCH = 256
 
 
+@spanned("features")
 def extract_features(
     samples: Iterable[Sample],
     encoders: Mapping[str, FeatureExtractor],

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from viewkit.pipelines.evaluate.sweep import Batch, cosine
 from viewkit.shards.errors import DataError
+from viewkit.shards.spans import spanned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ BY_OPTIMISER: dict[Literal["sgd", "adamw"], TuneSettings] = {"sgd": PUBLISHED["r
 """What an optimiser that is asked for comes with, whatever the backbone."""
 
 
+@spanned("finetune")
 def finetune(
     encoder: nn.Module,
     epochs_of: Callable[[int], Iterator[Batch]],

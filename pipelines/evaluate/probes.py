@@ -16,6 +16,7 @@ from viewkit.pipelines.evaluate.linear import fit_linear_probe
 from viewkit.pipelines.evaluate.sweep import cached_epochs, draw_weights, sweep_rates
 from viewkit.pipelines.training.neighbours import vote
 from viewkit.shards.errors import DataError
+from viewkit.shards.spans import spanned
 
 Streams = Callable[..., np.random.Generator]
 """`Run.generator`: names -> a generator that depends on them and the seed alone."""
@@ -51,6 +52,7 @@ class FeatureProbes:
     def num_classes(self) -> int:
         return int(self.train_labels.max()) + 1
 
+    @spanned("probe")
     def measure(self, probe: str) -> list[dict[str, Any]]:
         """The results of `knn` (one for every k), `linear` or `sgd`, as eval.json has them; none for another probe."""
         if probe == "knn":

@@ -38,6 +38,7 @@ from viewkit.shards.codecs import decode_json, encode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.files import make_folder, read_file, write_atomic
+from viewkit.shards.spans import spanned
 
 RESULT = "eval.json"
 OF_THE_RUN = ("checkpoint", "tensorboard", "views")
@@ -273,6 +274,7 @@ class EvaluateStage(FitStage[EvaluateConfig]):
         return encoders, facts
 
 
+@spanned("read data")
 def read_data(dataset: Dataset, test: Dataset, config: EvaluateConfig) -> Data:
     """The images of both sides, their classes numbered without gaps, and the rows held out of train.
 
@@ -291,6 +293,7 @@ def read_data(dataset: Dataset, test: Dataset, config: EvaluateConfig) -> Data:
     return Data(sides[0], train_labels, sides[1], test_labels, held, SampleReader())
 
 
+@spanned("probe")
 def once(path: Path, measure: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """What `measure` gives, or gave before an interruption: kept in `path` until the evaluation is complete."""
     if path.is_file():

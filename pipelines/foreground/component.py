@@ -7,6 +7,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from viewkit.shards.errors import DataError
+from viewkit.shards.spans import spanned
 
 MIN_RATIO = 1.1
 """Below this ratio of the first eigenvalue to the second another sample may well give another direction."""
@@ -49,6 +50,7 @@ class Component:
         return found
 
 
+@spanned("fit component")
 def fit_component(covariance: Float64[Tensor, "k k"], mean: Float64[Tensor, " k"]) -> Component:
     values, vectors = torch.linalg.eigh(covariance)
     first, second = values[-1].item(), max(values[-2].item(), 0.0)

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from viewkit.shards.errors import DataError
+from viewkit.shards.spans import spanned
 
 MIN_T = 5.0
 """Below this t statistic of centre against border the sign counts as undecided."""
@@ -76,6 +77,7 @@ def released_sign(vector: Float64[Tensor, " k"]) -> int | None:
     return 1 if vector[channel] > 0 else -1
 
 
+@spanned("sign")
 def sign_evidence(
     scores: Float64[np.ndarray, "n gh gw"], flat: Bool[np.ndarray, "n gh gw"], released: int | None = None
 ) -> Evidence:

@@ -42,6 +42,7 @@ from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.files import write_atomic
+from viewkit.shards.spans import spanned
 
 MIN_IMAGES = 10
 SHOWN = 16
@@ -233,6 +234,7 @@ class ViewsForegroundStage(ForegroundStage):
         return f"viewkit quality{self._pairs_option}"
 
 
+@spanned("moments")
 def fit_moments(sample: FitSample) -> Moments:
     """Second moments of the sample's tokens. `DataError` when too few of its images can be used."""
     moments: Moments | None = None
@@ -248,6 +250,7 @@ def fit_moments(sample: FitSample) -> Moments:
     return moments
 
 
+@spanned("project")
 def square_scores(
     sample: FitSample, component: Component
 ) -> tuple[Float64[np.ndarray, "n t"], Bool[np.ndarray, "n t"], Float[Tensor, "m 3 s s"]]:
@@ -263,6 +266,7 @@ def square_scores(
     return np.concatenate(scores), np.concatenate(flat), torch.cat(shown)[:SHOWN]
 
 
+@spanned("sheet")
 def _sheet(
     shown: Float[Tensor, "m 3 s s"], encoder: Encoder, scores: Float64[np.ndarray, "n t"], share: float
 ) -> UInt8[np.ndarray, "h w 3"]:

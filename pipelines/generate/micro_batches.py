@@ -7,6 +7,7 @@ import torch
 
 from viewkit.pipelines.engine.batches import padded
 from viewkit.shards.errors import DataError
+from viewkit.shards.spans import spanned
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ class MicroBatches:
         return made
 
     @staticmethod
+    @spanned("generate", is_unit=True)
     def _attempt(rows: list[int], work: Callable[[list[int]], Sequence[T]]) -> Sequence[T] | None:
         """None when memory ran out. A frame of its own: the error holds what was allocated as long as it lives."""
         try:

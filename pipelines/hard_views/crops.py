@@ -7,10 +7,11 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from viewkit.pipelines.engine.seeds import stream
+from viewkit.pipelines.engine.transfer import to_device
 from viewkit.pipelines.hard_views.combinations import Combination, combination_at, count_combinations, sample_ranks
 from viewkit.pipelines.hard_views.forward import forward_candidates
 from viewkit.pipelines.hard_views.log import ViewLog
@@ -58,16 +59,23 @@ class HardCrops:
             crops = framework.crop_losses(outputs).float()
         combinations = self.sample(framework.step, num_views - self.num_large)
         losses = losses_of_combinations(crops, combinations)
-        best = SELECTIONS[self.rule](losses.cpu().numpy())
+        best = SELECTIONS[self.rule](losses)
         flat = np.array([[first, second, *small] for first, second, small in combinations], dtype=np.int64)
-        views = flat[best]  # n k
-        if self.log is not None:
-            self.log.write(framework.step, scene, views=views, losses=crops.cpu().numpy(), iou=None)
+        views = to_device(flat, losses.device)[best]  # n k
+        if self.log is not None and self.log.logs(framework.step):
+            found = crops.cpu().numpy()
+            self.log.write(framework.step, scene, views=views.cpu().numpy(), losses=found, iou=None)
         started = time.perf_counter()
-        chosen = scene.with_views(views)
-        rendered = chosen.render() if self.preview is not None else gather_views(batch.views, views)
+        chosen = None if self.preview is None else scene.with_views(views.cpu().numpy())
+        rendered = self._gather(batch.views, views) if chosen is None else chosen.render()
         render_s = batch.render_s + time.perf_counter() - started
         return replace(batch, views=rendered, scene=chosen, render_s=render_s)
+
+    def _gather(self, views: Sequence[Tensor], selected: Int[Tensor, "n k"]) -> tuple[Tensor, ...]:
+        large = gather_views(views[: self.num_large], selected[:, :2])
+        if not self.num_chosen:
+            return large
+        return large + gather_views(views[self.num_large :], selected[:, 2:] - self.num_large)
 
     def sample(self, step: int, num_small: int) -> list[Combination]:
         """The combinations that are compared in a step, in ascending order, so that ties go to the earliest."""
@@ -95,7 +103,7 @@ def losses_of_combinations(crops: Float[Tensor, "n t s"], combinations: Sequence
         subsets = [small for *large, small in combinations if (first, second) == tuple(large)]
         uses = torch.zeros(len(subsets), crops.shape[2] - num_large, device=crops.device)  # k l
         if subsets[0]:
-            places = torch.tensor(subsets, device=crops.device) - num_large
+            places = to_device(np.array(subsets) - num_large, crops.device)
             uses.scatter_(1, places, 1.0)
         large = crops[:, first, second] + crops[:, second, first]
         small = (crops[:, first, num_large:] + crops[:, second, num_large:]) @ uses.T  # n k

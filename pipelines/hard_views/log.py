@@ -25,12 +25,16 @@ class ViewLog:
     folder: Path
     every: int
 
+    def logs(self, step: int) -> bool:
+        """Whether this step is written, by this process."""
+        return step % self.every == 0 and is_main()
+
     def write(
         self, step: int, scene: Scene, *, views: Int[np.ndarray, "n k"], losses: np.ndarray, iou: np.ndarray | None
     ) -> None:
         """step: number of finished steps. views: the selected ones of the scene's; losses, iou: of its pairs [n c], or,
         for multi-crop, losses [n t s] of every teacher's and student's crop and no iou."""
-        if step % self.every or not is_main():
+        if not self.logs(step):
             return
         heights_widths = np.array([image.shape[:2] for image in scene.images], dtype=np.int32)
         arrays = {

@@ -6,11 +6,13 @@ import numpy as np
 
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.consistency import semantic_consistency
+from viewkit.shards.spans import spanned
 
 CONSISTENCY_PLOT = "consistency.png"
 ALIGNMENT_PLOT = "alignment.png"
 
 
+@spanned("plot")
 def plot_consistency(histograms: Histograms, folder: Path) -> None:
     """p(S | pos), p(S | neg) and the Semantic Consistency curve over the similarity."""
     from matplotlib.figure import Figure
@@ -31,6 +33,7 @@ def plot_consistency(histograms: Histograms, folder: Path) -> None:
     figure.savefig(folder / CONSISTENCY_PLOT, dpi=110)
 
 
+@spanned("plot")
 def plot_alignment(histograms: Histograms, folder: Path) -> None:
     """The distribution of log of the sum over N negatives, one panel an exit."""
     from matplotlib.figure import Figure

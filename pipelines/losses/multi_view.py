@@ -49,7 +49,7 @@ def dsf_info_nce(
             everyone = VonMisesFisher(gather(theirs.mu), gather(theirs.kappa), gather(theirs.length))
             own = torch.arange(len(q), device=q.device)
             negatives = -divergences(ours, everyone, exact=exact) / tau  # n m
-            negatives = negatives.index_put((own, own + first_row(len(q))), negatives.new_tensor(-torch.inf))
+            negatives = negatives.index_put((own, own + first_row(len(q))), negatives.new_full((), -torch.inf))
         else:
             kappa = mean_over_processes((ours.kappa.detach().mean() + theirs.kappa.mean()) / 2)
             stored = VonMisesFisher(_wide(queue.detach()), kappa.expand(len(queue)), kappa.new_zeros(len(queue)))

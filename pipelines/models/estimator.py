@@ -22,6 +22,7 @@ from viewkit.pipelines.models.saved import find_file
 from viewkit.shards.artifact import Artifact
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import read_file
+from viewkit.shards.spans import spanned
 
 WEIGHTS = "estimator.safetensors"
 FACTS = "estimator.json"
@@ -93,6 +94,7 @@ class Estimator:
         self.num_features: int = network.backbone.num_features
 
     @staticmethod
+    @spanned("load")
     def load(source: Artifact | Path, device: str | torch.device = "cpu", precision: Precision = "fp32") -> "Estimator":
         """source: ``dataset.artifact("estimator")``, whose digests are checked, or a folder holding its two files."""
         weights, facts_path = find_file(source, WEIGHTS), find_file(source, FACTS)
@@ -112,6 +114,7 @@ class Estimator:
         load_weights(network, tensors, weights)
         return Estimator(network, facts, device, precision)
 
+    @spanned("embed")
     @torch.inference_mode()
     def embed(self, views: Float[Tensor, "n 3 s s"]) -> Embeddings:
         """One forward pass: the top embedding and that of every exit, in fp32.

@@ -21,6 +21,7 @@ from PIL import ExifTags, Image, ImageFile
 from viewkit.pipelines.pack.pixels import UPRIGHT, UnsupportedMode, resized, to_rgb
 from viewkit.shards.codecs import DECODER_ERRORS, decode_image, decode_jpeg, encode_jpeg, encode_png, one_line
 from viewkit.shards.errors import DataError
+from viewkit.shards.spans import spanned
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
 KEPT = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp"}
@@ -94,6 +95,7 @@ class FirstFrame:
     profile: bool
 
 
+@spanned("ingest")
 def ingest(data: bytes, *, max_pixels: int, min_side_px: int, short_side_px: int | None = None) -> Ingested:
     """Apply the policy to one file's bytes. Raises `Unusable`, and nothing else whatever the bytes are.
 

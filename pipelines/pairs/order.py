@@ -1,9 +1,10 @@
 """The pairs of an image's views: their order, and their similarities in every exit (docs/method.md, V1)."""
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
+
+from viewkit.pipelines.engine.transfer import to_device
 
 
 def pair_index(num_views: int) -> Int64[np.ndarray, "c 2"]:
@@ -20,6 +21,6 @@ def pair_similarities(z: Float[Tensor, "n v e d"]) -> Float[Tensor, "n c e"]:
     A plain sum of products instead of a Gram matrix: the result for a pair then depends on its two views alone, is
     the same in either order, and its cost is negligible beside the forward pass that gave z.
     """
-    first, second = torch.from_numpy(pair_index(z.shape[1])).to(z.device).unbind(1)
+    first, second = to_device(pair_index(z.shape[1]), z.device).unbind(1)
     z = z.float()
     return (z[:, first] * z[:, second]).sum(-1)

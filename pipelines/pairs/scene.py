@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Float32, Int, UInt8
 from torch import Tensor
 
+from viewkit.pipelines.engine.transfer import images_to_device
 from viewkit.pipelines.pairs.samples import Sample
 from viewkit.pipelines.views.policy import Policy
 from viewkit.pipelines.views.recipe import ORIGINAL, SOURCE
@@ -74,4 +75,4 @@ def scene_of(
         index[row, view] = place[row]
     sides = sides_px or (policy.side_px,) * recipes.shape[1]
     keys = tuple(sample.key for sample in samples)
-    return Scene([image.to(device) for image in images], index, recipes, sides, policy, keys)
+    return Scene(images_to_device(images, device), index, recipes, sides, policy, keys)

@@ -23,16 +23,6 @@ def select_lowest_iou(boxes: Float[np.ndarray, "n v 4"]) -> Int[np.ndarray, " n"
     return pair_overlaps(boxes).argmin(axis=1)
 
 
-def select_hardest(losses: Float[np.ndarray, "n c"]) -> Int[np.ndarray, " n"]:
-    """The pair with the highest loss (Hard View Selection, eq. 2)."""
-    return losses.argmax(axis=1)
-
-
-def select_easiest(losses: Float[np.ndarray, "n c"]) -> Int[np.ndarray, " n"]:
-    """The pair with the lowest loss (Hard View Selection, appendix F.2: the cooperative case)."""
-    return losses.argmin(axis=1)
-
-
 def vs2fi_survivors(
     consistency: Float[np.ndarray, "n c"], levels: Float[np.ndarray, "n c"], k_sc: float, k_al: float
 ) -> Bool[np.ndarray, "n c"]:

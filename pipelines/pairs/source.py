@@ -6,16 +6,17 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 
-import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
+from viewkit.pipelines.engine.transfer import to_device
 from viewkit.pipelines.models.backbone import Encoded
 from viewkit.pipelines.pairs.plan import RecipeSampler
 from viewkit.pipelines.pairs.samples import Sample
 from viewkit.pipelines.pairs.scene import Scene, scene_of
 from viewkit.pipelines.views.policy import Policy
 from viewkit.shards.loader import Loader
+from viewkit.shards.spans import span
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,15 @@ class ViewBatch:
     """Rendered views on the device, and the host's seconds spent waiting for rows and rendering.
 
     views: view j of every row, normalised, [n 3 s s] each; the sides s may differ between views (multi-crop).
-    weights: one per row, they sum to n; None: every row has weight 1. scene: from which other views can be rendered.
+    weights: one per row, they sum to n; None: every row has weight 1. counts: rows of a kind; those that the device
+    counted are still there. scene: from which other views can be rendered.
     quality: q of every row's pair, NaN where unknown, from which `quality_weights` computes weights.
     targets: the target backbone's outputs for the views, where they are known already.
     """
 
     views: tuple[Float[Tensor, "n 3 _s _s"], ...]
     weights: Float[Tensor, " n"] | None
-    counts: Mapping[str, int]
+    counts: Mapping[str, int | Tensor]
     wait_s: float
     render_s: float
     scene: Scene | None = None
@@ -90,13 +92,16 @@ class PairSource:
         batches = self.loader.epoch(epoch, start_step, transform=transform)
         while True:
             started = time.perf_counter()
-            samples = next(batches, None)
+            with span("wait"):
+                samples = next(batches, None)
             if samples is None:
                 return
             loaded = time.perf_counter()
-            plan = self.sampler(samples, epoch)
-            scene = scene_of(samples, plan.recipes, self.policy, self.device, plan.sides_px)
+            with span("plan"):
+                plan = self.sampler(samples, epoch)
+            with span("to device"):
+                scene = scene_of(samples, plan.recipes, self.policy, self.device, plan.sides_px)
             views = (scene if self.preview is None else self.preview(scene)).render()
             rendered = time.perf_counter()
-            quality = None if plan.quality is None else torch.from_numpy(plan.quality).to(self.device)
+            quality = None if plan.quality is None else to_device(plan.quality, self.device)
             yield ViewBatch(views, None, plan.counts, loaded - started, rendered - loaded, scene=scene, quality=quality)

@@ -29,6 +29,7 @@ from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.files import write_atomic
+from viewkit.shards.spans import spanned
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 COUNTED = ("missing_views", "missing_pairs", "missing_quality", "missing_truth")
@@ -165,6 +166,7 @@ class PretrainStage(FitStage[PretrainConfig]):
         return prepare(settings, run, self.encoder_weights).plan(run.device)
 
 
+@spanned("prepare")
 def prepare(settings: PretrainSettings, run: Run, encoder_weights: Path | None = None) -> Training[Framework]:
     """Raises before any work where a setting does not fit the data. encoder_weights: see `open_rater`."""
     source = create_source(settings, run)

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from viewkit.shards.spans import spanned
+
 INK = "#010203"
 """Stands for the page's text colour; replaced by ``currentColor``."""
 
@@ -90,6 +92,7 @@ def style_of(index: int) -> tuple[str, bool]:
     return COLOURS[index % len(COLOURS)], index >= len(COLOURS)
 
 
+@spanned("plot")
 def draw(name: str, size: tuple[float, float], paint: Callable[[Any], None], marks: Sequence[Mark] = ()) -> str:
     """An SVG of `size` inches, painted by `paint(axes)`. name: made of letters and hyphens, unique on the page."""
     import matplotlib

@@ -23,6 +23,7 @@ from viewkit.pipelines.report.inventory import Inventory, command_of
 from viewkit.pipelines.report.pairs import Gallery
 from viewkit.pipelines.report.pictures import Picture
 from viewkit.pipelines.report.verdicts import Verdict
+from viewkit.shards.spans import spanned
 
 TEMPLATE, STYLE = "report.html", "report.css"
 
@@ -63,6 +64,7 @@ class Content:
     version: str
 
 
+@spanned("page")
 def render_page(content: Content) -> str:
     """One HTML document without scripts, links to other files, or anything from a network."""
     from jinja2 import Environment, StrictUndefined

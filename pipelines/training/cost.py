@@ -16,6 +16,7 @@ from viewkit.pipelines.training.loop import BatchSelector, Source, train_step
 from viewkit.pipelines.training.schedules import Schedule
 from viewkit.pipelines.training.step import Stepper
 from viewkit.pipelines.training.trained import Trained
+from viewkit.shards.spans import spanned
 
 LEARNING = 3
 """A pass that is learnt from counts as three: its backward costs about twice as much."""
@@ -67,6 +68,7 @@ def counting(network: nn.Module) -> Iterator[Counted]:
     found.flops, found.passes = float(counter.get_total_flops()), passes.count
 
 
+@spanned("count operations")
 def count_step(
     framework: Trained,
     optimiser: Optimizer,

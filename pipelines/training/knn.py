@@ -16,6 +16,7 @@ from viewkit.pipelines.training.neighbours import vote
 from viewkit.pipelines.views.policy import Policy
 from viewkit.shards.column import Column
 from viewkit.shards.errors import ConfigError
+from viewkit.shards.spans import spanned
 
 NEIGHBOURS = 20
 
@@ -50,6 +51,7 @@ class KnnProbe:
             )
 
     @torch.inference_mode()
+    @spanned("probe")
     def __call__(self, framework: Framework) -> dict[str, float]:
         """{knn_top1: share}, or nothing when an image has no label. Leaves the framework in evaluation mode."""
         if not self.labelled:

@@ -26,6 +26,7 @@ from viewkit.pipelines.training.optimisers import set_rates
 from viewkit.pipelines.training.schedules import Schedule
 from viewkit.pipelines.training.step import Stepper
 from viewkit.pipelines.training.trained import Trained
+from viewkit.shards.spans import span, unit
 
 CHECKPOINT = "checkpoint/last.safetensors"
 CHECKPOINT_S = 30.0
@@ -101,15 +102,21 @@ def train(
     batches = _batches(source, framework.step, schedule.steps)
     while framework.step < schedule.steps:
         window = Window(framework.step)
-        for batch in islice(batches, monitoring.next_line(framework.step, schedule.steps) - framework.step):
-            seed_drops(framework, schedule.seed, framework.step)
-            chosen = batch if selector is None else selector(framework, batch, stepper)
-            window.add(train_step(framework, optimiser, chosen, schedule, stepper), chosen)
+        for _ in range(monitoring.next_line(framework.step, schedule.steps) - framework.step):
+            with unit("step", step=framework.step):
+                with span("data"):
+                    batch = next(batches)
+                seed_drops(framework, schedule.seed, framework.step)
+                with span("select"):
+                    chosen = batch if selector is None else selector(framework, batch, stepper)
+                window.add(train_step(framework, optimiser, chosen, schedule, stepper), chosen)
             run.progress.advance(1)
-        last = window.line(framework, source.steps_per_epoch, schedule)
+        with span("metrics"):
+            last = window.line(framework, source.steps_per_epoch, schedule)
         if monitoring.probes_at(framework.step) and is_main():
             assert monitoring.probe is not None
-            last |= monitoring.probe(framework)
+            with span("probe"):
+                last |= monitoring.probe(framework)
             framework.train()
         run.progress.advance(0, **{name: last[name] for name in SHOWN if name in last})
         for log in logs:
@@ -117,9 +124,10 @@ def train(
         alarms.check(last)
         done = framework.step == schedule.steps
         if is_main() and (done or time.perf_counter() - saved_at >= every_s):
-            save_training(
-                path, framework, optimiser, step=framework.step, owner=owner, numbers=last, scaler=stepper.scaler
-            )
+            with span("checkpoint"):
+                save_training(
+                    path, framework, optimiser, step=framework.step, owner=owner, numbers=last, scaler=stepper.scaler
+                )
             saved_at = time.perf_counter()
     for log in logs:
         log.close()
@@ -234,7 +242,7 @@ class Window:
         """
         own = torch.stack(self.losses).float().mean()
         spread = framework.spread()
-        numbers = [float(own), *([] if spread is None else [spread]), *self.counts.values()]
+        numbers = [float(own), *([] if spread is None else [spread]), *map(float, self.counts.values())]
         # Made from the loss, so on its device: NCCL takes no other.
         loss, *means = mean_over_processes(own.new_tensor(numbers, dtype=torch.float64)).tolist()
         watched, counts = ({}, means) if spread is None else ({"spread": means[0]}, means[1:])

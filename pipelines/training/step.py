@@ -16,6 +16,7 @@ from viewkit.pipelines.models.dropping import drop_paths
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.trained import Trained
 from viewkit.shards.errors import ConfigError
+from viewkit.shards.spans import span
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -53,13 +54,21 @@ class Stepper:
         """One update; returns the loss of this process's rows, still on the device. targets: see `Framework.loss`."""
         optimiser.zero_grad(set_to_none=True)
         if self.micro_batch is None or self.micro_batch >= len(views[0]):
-            with self.autocast():
+            with span("forward"), self.autocast():
                 loss = framework.loss(views, weights, targets)
-            self._scaled(loss).backward()
+            with span("backward"):
+                self._scaled(loss).backward()
         else:
             assert isinstance(framework, Framework)  # only methods with a backbone take a micro_batch
-            loss = self._accumulate(framework, views, weights, targets, self.micro_batch)
-        average_gradients(framework.parameters())
+            with span("forward and backward"):
+                loss = self._accumulate(framework, views, weights, targets, self.micro_batch)
+        with span("average gradients"):
+            average_gradients(framework.parameters())
+        with span("update"):
+            self._update(framework, optimiser)
+        return loss.detach()
+
+    def _update(self, framework: Trained, optimiser: Optimizer) -> None:
         if self.scaler is not None:
             self.scaler.unscale_(optimiser)
         framework.before_update()
@@ -70,7 +79,6 @@ class Stepper:
             self.scaler.update()
         framework.step += 1
         framework.after_step()
-        return loss.detach()
 
     def _scaled(self, loss: Tensor) -> Tensor:
         return loss if self.scaler is None else self.scaler.scale(loss)

@@ -19,6 +19,7 @@ from viewkit.pipelines.views.portable import log
 from viewkit.pipelines.views.recipe import NO_SOLARIZE, NUM_FIELDS, VERSION, column
 from viewkit.pipelines.views.streams import Streams, open_streams
 from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.spans import spanned
 
 Pipelines = Literal["alternate", "random"]
 
@@ -56,6 +57,7 @@ class _Plan:
     foreground: Float64[np.ndarray, "m 4"] | None
 
 
+@spanned("sample")
 def sample_recipes(
     policy: Policy,
     ids: UInt64[np.ndarray, "n 2"],

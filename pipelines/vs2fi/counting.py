@@ -6,10 +6,12 @@ from torch import Tensor
 
 from viewkit.pipelines.vs2fi.alignment import soft_mean
 from viewkit.pipelines.vs2fi.histogram import CELLS, count_cells
+from viewkit.shards.spans import spanned
 
 ANCHORS_AT_ONCE = 256
 
 
+@spanned("count")
 def count_group(
     top: Float[Tensor, "n v d"], exits: Float[Tensor, "n v e d2"], tau: float
 ) -> tuple[Int64[Tensor, " cells"], Int64[Tensor, " cells"], Int64[Tensor, "e cells"]]:

@@ -11,12 +11,14 @@ from viewkit.pipelines.models.estimator import Embeddings, Estimator
 from viewkit.pipelines.views.policy import Interpolation, Policy, colour
 from viewkit.pipelines.views.render.render import render
 from viewkit.pipelines.vs2fi.matching import require_same
+from viewkit.shards.spans import spanned
 
 ROWS_PER_BATCH = 32
 """Images whose views are embedded in one forward pass. Fixed: kernels choose their order of summation by the size of
 a batch, so another size could change a similarity in its last bit. The last batch of a shard is padded to it."""
 
 
+@spanned("batch", is_unit=True)
 def embed_candidates(
     estimator: Estimator,
     images: Sequence[Tensor],

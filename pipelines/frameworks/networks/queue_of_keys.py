@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from viewkit.pipelines.distributed import first_row, gather
 from viewkit.pipelines.engine.seeds import stream
+from viewkit.pipelines.engine.transfer import to_device
 from viewkit.pipelines.losses.info_nce import queue_info_nce
 from viewkit.pipelines.losses.margin import cosine_margin
 from viewkit.pipelines.models.backbone import Backbone, Encoded
@@ -64,7 +65,7 @@ class MoCo(Framework):
         if self.bn_splits == 1:
             return (self.momentum_backbone(views),)
         everyone, own = gather(views), slice(first_row(len(views)), first_row(len(views)) + len(views))
-        order = torch.from_numpy(stream(self.seed, "shuffle", self.step).permutation(len(everyone))).to(views.device)
+        order = to_device(stream(self.seed, "shuffle", self.step).permutation(len(everyone)), views.device)
         keys = gather(self.momentum_backbone(everyone[order[own]]))
         return (keys[order.argsort()[own]],)
 

@@ -6,10 +6,12 @@ memory (a third of the time of sums of shifted copies). A batch: products with o
 
 import math
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from viewkit.pipelines.engine.transfer import to_device
 from viewkit.pipelines.views.render.buffers import Buffers
 
 REACH = 4.4
@@ -73,10 +75,9 @@ def blur(view: Float[Tensor, "3 s s"], sigma: float, buffers: Buffers) -> None:
         view.copy_(columns.transpose(0, 1).reshape(3, side, -1)[:, :, :side])
 
 
-def blur_matrices(sigmas: Float[Tensor, " m"], side_px: int) -> Float[Tensor, "m {side_px} {side_px}"]:
-    """The blur of one axis, reflection included, as a matrix for every sigma (> 0)."""
+def blur_matrices(sigmas: Float[Tensor, " m"], side_px: int, most: int) -> Float[Tensor, "m {side_px} {side_px}"]:
+    """The blur of one axis, reflection included, as a matrix for every sigma (> 0). most: the largest radius."""
     place = torch.arange(side_px, device=sigmas.device)
-    most = radius_of(float(sigmas.max()), side_px)
     tap = torch.arange(-most, most + 1, device=sigmas.device)
     radius = (REACH * sigmas - 0.5).ceil().clamp(0, side_px - 1)[:, None]
     weights = torch.exp(-0.5 * (tap / sigmas[:, None]) ** 2) * (tap.abs() <= radius)  # m taps
@@ -90,11 +91,13 @@ def blur_matrices(sigmas: Float[Tensor, " m"], side_px: int) -> Float[Tensor, "m
     )
 
 
-def blur_batch(batch: Float[Tensor, "3 m s s"], sigmas: Float[Tensor, " m"]) -> None:
+def blur_batch(batch: Float[Tensor, "3 m s s"], sigmas: Float[np.ndarray, " m"]) -> None:
     """Blur the views with a sigma above 0, in place."""
-    at = (sigmas > 0).nonzero()[:, 0]
-    if not at.numel():
+    chosen = np.flatnonzero(sigmas > 0)
+    if not chosen.size:
         return
-    matrices = blur_matrices(sigmas[at].float(), batch.shape[-1])  # k s s
+    used, side = sigmas[chosen].astype(np.float32), batch.shape[-1]
+    at = to_device(chosen, batch.device)
+    matrices = blur_matrices(to_device(used, batch.device), side, radius_of(float(used.max()), side))  # k s s
     for channel in batch:
         channel.index_copy_(0, at, matrices @ channel[at] @ matrices.transpose(1, 2))

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from viewkit.pipelines.engine.transfer import to_device
 from viewkit.pipelines.views.recipe import NO_SOLARIZE, ORDERS, column
 from viewkit.pipelines.views.render.colour import LUMA, WHITE
 
@@ -63,7 +64,7 @@ def _blend(batch: Batch, kinds: Int[np.ndarray, " m"], factors: Float[np.ndarray
     if not len(kinds):
         return
     table = np.stack([factors, np.where(kinds == 1, 1 - factors, 0), np.where(kinds == 2, 1 - factors, 0)])
-    f, on_mean, on_pixel = torch.from_numpy(table.astype(np.float32)).to(batch.device)[:, :, None, None]
+    f, on_mean, on_pixel = to_device(table.astype(np.float32), batch.device)[:, :, None, None]
     other = luma(batch)
     mean = other.mean(dim=(1, 2), keepdim=True)
     other.mul_(on_pixel).add_(mean * on_mean)
@@ -82,7 +83,7 @@ def _shift_hue(batch: Batch, turns: Float[np.ndarray, " m"]) -> None:
     hue = inner.sub_(least).mul_(2).add_(largest).sub_(r)
     across = g - b
     hue = torch.copysign(hue, across).add_(across)
-    shift = torch.from_numpy(turns.astype(np.float32) * 6).to(batch.device)[:, None, None]
+    shift = to_device(turns.astype(np.float32) * 6, batch.device)[:, None, None]
     hue.addcmul_(chroma, shift)
     top = least.add(chroma, alpha=2)
     for channel, centre in enumerate((0.0, 2.0, -2.0)):
@@ -93,7 +94,7 @@ def _shift_hue(batch: Batch, turns: Float[np.ndarray, " m"]) -> None:
 
 def grey_batch(batch: Batch, chosen: np.ndarray) -> None:
     """The chosen views become grey, in place."""
-    at = torch.from_numpy(np.flatnonzero(chosen)).to(batch.device)
+    at = to_device(np.flatnonzero(chosen), batch.device)
     if at.numel():
         part = luma(batch.index_select(1, at))
         for channel in range(3):
@@ -104,7 +105,7 @@ def solarize_batch(batch: Batch, thresholds: Float[np.ndarray, " m"]) -> None:
     """Values from the threshold (0-1 of white) on are inverted, in place; `NO_SOLARIZE` leaves a view alone."""
     chosen = np.flatnonzero(thresholds < NO_SOLARIZE)
     if chosen.size:
-        at = torch.from_numpy(chosen).to(batch.device)
-        limit = torch.from_numpy(thresholds[chosen].astype(np.float32) * np.float32(WHITE)).to(batch.device)
+        at = to_device(chosen, batch.device)
+        limit = to_device(thresholds[chosen].astype(np.float32) * np.float32(WHITE), batch.device)
         part = batch.index_select(1, at)
         batch.index_copy_(1, at, torch.where(part >= limit[:, None, None], WHITE - part, part))

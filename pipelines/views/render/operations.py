@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from viewkit.pipelines.engine.transfer import to_device
 from viewkit.pipelines.views.randaugment import OPERATIONS
 from viewkit.pipelines.views.recipe import column
 from viewkit.pipelines.views.render.colour import WHITE
@@ -28,8 +29,8 @@ def apply_operations(batch: Batch, recipes: Float[np.ndarray, "m p"]) -> None:
         drawn = recipes[:, column(f"op_{slot}")].astype(np.int64)
         for operation in np.unique(drawn[drawn > 0]).tolist():
             rows = np.flatnonzero(drawn == operation)
-            at = torch.from_numpy(rows).to(batch.device)
-            strength = torch.from_numpy(recipes[rows, column(f"strength_{slot}")]).to(batch.device)
+            at = to_device(rows, batch.device)
+            strength = to_device(recipes[rows, column(f"strength_{slot}")], batch.device)
             batch.index_copy_(1, at, _APPLY[OPERATIONS[operation]](batch.index_select(1, at), strength))
 
 
@@ -126,8 +127,9 @@ def equalize(batch: Batch, unused: Strength) -> Batch:
     """Histogram equalisation of whole levels, by channel, with Pillow's rounding."""
     levels = (batch + 0.5).floor().clamp_(0, WHITE).long().flatten(2)  # 3 k (s s)
     channels = 3 * batch.shape[1]
-    offset = 256 * torch.arange(channels, device=batch.device)[:, None]
-    histogram = torch.bincount((levels.view(channels, -1) + offset).view(-1), minlength=256 * channels).view(-1, 256)
+    # not `bincount`, which waits for its own length
+    histogram = torch.zeros(channels, 256, dtype=torch.long, device=batch.device)
+    histogram.scatter_add_(1, levels.view(channels, -1), torch.ones_like(levels).view(channels, -1))
     highest = 255 - (histogram.flip(1) > 0).int().argmax(dim=1, keepdim=True)  # last level in use
     step = (histogram.sum(dim=1, keepdim=True) - histogram.gather(1, highest)) // 255
     before = histogram.cumsum(dim=1) - histogram

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from viewkit.pipelines.engine.renderer import chosen_library
+from viewkit.pipelines.engine.transfer import to_device
 from viewkit.pipelines.views.policy import IMAGENET_MEAN, IMAGENET_STD, Colour, Interpolation
 from viewkit.pipelines.views.recipe import NO_SOLARIZE, check_recipes, column, pixel_boxes
 from viewkit.pipelines.views.render.blur import blur, blur_batch
@@ -25,6 +26,7 @@ from viewkit.pipelines.views.render.kernels import crops_of, looks_of, run_kerne
 from viewkit.pipelines.views.render.operations import apply_operations
 from viewkit.pipelines.views.render.resize import FILTERS, resize_crop, resize_windows
 from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.spans import spanned
 
 Images = Sequence[Tensor] | Tensor
 
@@ -51,6 +53,7 @@ CPU_BYTES, GPU_BYTES = 2**29, 2**30
 """Working memory of a batch, counted as float32 windows and views; a single view may take more."""
 
 
+@spanned("render")
 @torch.no_grad()
 def render(
     images: Sequence[Tensor] | Tensor,
@@ -157,7 +160,7 @@ def _render_compiled(call: RenderCall, library: ctypes.CDLL, out: Float[Tensor, 
 
 def _flip(batch: Float[Tensor, "3 k s s"], chosen: Bool[np.ndarray, " k"]) -> None:
     """Mirror the chosen views left to right, in place."""
-    at = torch.from_numpy(np.flatnonzero(chosen)).to(batch.device)
+    at = to_device(np.flatnonzero(chosen), batch.device)
     if at.numel():
         batch.index_copy_(1, at, batch.index_select(1, at).flip(-1))
 
@@ -246,7 +249,7 @@ class PackedImages:
         device = self.flat.device
         first = self.starts[index] + boxes[:, 0] * self.widths[index] + boxes[:, 1]
         numbers = np.stack([first, self.widths[index], boxes[:, 2], boxes[:, 3]])
-        corner, pitch, height, width = torch.from_numpy(numbers).to(device)
+        corner, pitch, height, width = to_device(numbers, device)
         y = torch.arange(int(boxes[:, 2].max()), device=device)
         x = torch.arange(int(boxes[:, 3].max()), device=device)
         rows = corner[:, None] + torch.minimum(y, height[:, None] - 1) * pitch[:, None]  # m h
@@ -268,8 +271,8 @@ def _finish_batch(batch: Float[Tensor, "3 k s s"], part: Int[np.ndarray, " k"], 
     grey_batch(batch, numbers("grey") == 2)
     jitter_batch(batch, recipes)
     grey_batch(batch, numbers("grey") == 1)
-    blur_batch(batch, torch.from_numpy(numbers("sigma") * call.side_px / numbers("side")).to(batch.device))
+    blur_batch(batch, numbers("sigma") * call.side_px / numbers("side"))
     solarize_batch(batch, numbers("solarize"))
     for channel in range(3):
         batch[channel].mul_(1 / (WHITE * call.std[channel])).sub_(call.mean[channel] / call.std[channel])
-    out[torch.from_numpy(part).to(out.device)] = batch.transpose(0, 1)
+    out[to_device(part, out.device)] = batch.transpose(0, 1)

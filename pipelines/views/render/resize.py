@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from viewkit.pipelines.engine.transfer import to_device
 from viewkit.pipelines.views.policy import Interpolation
 
 FILTERS = {
@@ -73,6 +74,13 @@ def filter_weights(
     return weights
 
 
+@lru_cache(maxsize=2**15)
+def largest_weight(extent: int, side_px: int, interpolation: Interpolation) -> float:
+    """Of the matrix of one axis; computed on the host, which must not wait for the device to know it."""
+    one = torch.tensor([extent], dtype=torch.float64)
+    return float(filter_weights(one, side_px, extent, interpolation).max())
+
+
 def fixed_point(weights: Float[Tensor, "m s t"]) -> tuple[Float[Tensor, "m s t"], Float[Tensor, "m 1 1"]]:
     """Weights as whole numbers, and the power of two that they are to be divided by: what the uint8 kernels use.
 
@@ -104,7 +112,7 @@ def axis_matrices(
     else:
         different, which = np.unique(extents, return_inverse=True)
         matrices, unit = _matrices(different, side_px, pixels, interpolation, is_bytes, device, wide)
-    at = torch.from_numpy(which).to(device)
+    at = to_device(which, device)
     return matrices.index_select(0, at), None if unit is None else unit.index_select(0, at)
 
 
@@ -125,12 +133,13 @@ def _matrices(
     device: torch.device,
     wide: bool,
 ) -> tuple[Float[Tensor, "e s t"], Float[Tensor, "e 1 1"] | None]:
-    weights = filter_weights(torch.from_numpy(extents).to(device).double(), side_px, pixels, interpolation)
+    weights = filter_weights(to_device(extents.astype(np.float64), device), side_px, pixels, interpolation)
     if not is_bytes:
         return weights.float(), None
     whole, unit = fixed_point(weights)
-    # 255 * 2^15 * the cubic's overshoot still fits the 24 bits of a float32, more does not
-    kind = torch.float64 if wide or float(unit.max()) > 2.0**15 else torch.float32
+    # 255 * 2^15 * the cubic's overshoot still fits the 24 bits of a float32, more does not; see `fixed_point`
+    fits = min(largest_weight(int(extent), side_px, interpolation) for extent in extents) >= 0.5
+    kind = torch.float32 if fits and not wide else torch.float64
     return whole.to(kind), unit.to(kind)
 
 
