@@ -113,14 +113,23 @@ def _load(place: str) -> Any:
 PIPELINE = (
     StageCommand(
         "pack",
-        "Pack images into a dataset: a folder, WebDataset tars, or demo:train and demo:test.",
+        "Pack images into a dataset: a folder, tars, zip or parquet files, torchvision's folders, or demo:train.",
         "pack.config:PackConfig",
         (Step("pack.stage:PackStage", ("source",)),),
-        (Argument("source", "folder, tar, folder of tars, demo:train, demo:test, or mosaic:SOURCE"), DATASET),
+        (
+            Argument(
+                "source",
+                "folder of images; tar, zip or parquet file, or a folder of them; torchvision:NAME:SPLIT:ROOT, "
+                "demo:train, demo:test, or mosaic:SOURCE",
+            ),
+            DATASET,
+        ),
         maps_rows=True,
         following="estimator {dataset}",
         examples=(
             "viewkit pack my_images dataset --labels folders",
+            "viewkit pack torchvision:stl10:train+unlabeled:data dataset",
+            "viewkit pack my_images dataset --add",
             "viewkit pack mosaic:demo:train mosaics --grid 2x2 --mosaics 1920",
         ),
     ),

@@ -29,7 +29,7 @@ from viewkit.pipelines.experiments.experiment import (
 )
 from viewkit.shards.errors import ConfigError, MissingError, ViewkitError
 
-SOURCE_KINDS = "a folder of images, WebDataset tars, or demo:train"
+SOURCE_KINDS = "a folder of images, tars, zip or parquet files, or demo:train"
 
 
 def experiments(
@@ -207,15 +207,18 @@ def rehearse_experiment(experiment: Experiment, source: str, execution: Executio
     """Run the miniature of an experiment on a handful of the source's images; its folder is deleted afterwards."""
     from viewkit.pipelines.experiments.handful import copy_handful
     from viewkit.pipelines.experiments.rehearse import TEST_IMAGES, TRAIN_IMAGES, rehearsal_of
+    from viewkit.pipelines.pack.config import PARQUET_OPTIONS
 
     begin = time.monotonic()
     chain_of(experiment, source, Path("dataset"), Path("test"), source)  # its own options, before they are made smaller
     rehearsal = rehearsal_of(experiment)
-    labels = str(experiment.stages.get("pack", ({},))[0].get("labels", "none"))
+    packed = experiment.stages.get("pack", ({},))[0]
+    labels = str(packed.get("labels", "none"))
+    columns = {name: str(packed[name]) for name in PARQUET_OPTIONS if name in packed}
     folder = Path(tempfile.mkdtemp(prefix="viewkit-rehearsal-"))
     try:
         train, test = folder / "train", folder / "test"
-        notes = copy_handful(source, labels, train, test, images=(TRAIN_IMAGES, TEST_IMAGES))
+        notes = copy_handful(source, labels, train, test, images=(TRAIN_IMAGES, TEST_IMAGES), columns=columns)
         jobs = chain_of(rehearsal.experiment, str(train), folder / "dataset", folder / "dataset-test", str(test))
         checked = [(job, stages_of(job)) for job in jobs]
         small = Execution(device=execution.device, workers=1, max_rejects=execution.max_rejects)

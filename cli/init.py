@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def init(
     source: Annotated[
-        str, typer.Argument(help="the images: a folder, WebDataset tars, or demo:train", metavar="SOURCE")
+        str, typer.Argument(help="the images: a folder, tars, zip or parquet files, or demo:train", metavar="SOURCE")
     ],
     out: Annotated[Path, typer.Argument(help="TOML file to write", metavar="[FILE.toml]")] = Path("experiment.toml"),
     test: Annotated[

@@ -9,7 +9,7 @@ from viewkit.pipelines.weights.cards import GENERATORS
 
 EXTRAS: Mapping[str, str] = {
     "tracking": "curves of a training in TensorBoard (--tensorboard)",
-    "parquet": "tables of pairs and scores as Parquet files",
+    "parquet": "Parquet files: as sources, and as tables of pairs and scores",
     "docs": "the site of the docs (make site)",
     "dev": "the tests, lint and types of viewkit's own code",
 }

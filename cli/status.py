@@ -102,7 +102,7 @@ def lines_of(found: dict[str, Any], rejects: bool) -> list[str]:
             size_text(float(entry["bytes"])),
             f"{entry['stage']} v{entry['version']}",
             entry["identity"][:12],
-            f"stale: {entry['stale']}" if entry["stale"] else "",
+            f"stale: {entry['stale']}" if entry["stale"] else _grown(entry),
         ]
         for entry in columns
     ]
@@ -127,8 +127,14 @@ def lines_of(found: dict[str, Any], rejects: bool) -> list[str]:
     return lines
 
 
+def _grown(entry: dict[str, Any]) -> str:
+    return f"lacks what was added to '{entry['grown'][0]}'; repeat its command" if entry["grown"] else ""
+
+
 def _state(entry: dict[str, Any]) -> str:
     state = "complete" if entry["complete"] else "unfinished"
+    if entry["grown"]:
+        state += f", of before '{entry['grown'][0]}' grew"
     return f"{state}, stale: {entry['stale']}" if entry["stale"] else state
 
 
@@ -155,8 +161,8 @@ def _curve(entry: dict[str, Any]) -> str:
 
 def column_status(dataset: "Dataset", column: "Column") -> dict[str, Any]:
     """The column as JSON values; unfinished columns count the shards that are complete."""
-    receipts = [column.receipt(shard) for shard in column.complete_shards()]
-    found = [reject for receipt in receipts for _, reject in receipt.rejects]
+    facts = list(column.facts(column.complete_shards()))
+    found = [reject for shard in facts for reject in shard.rejects]
     identity = column.identity
     return {
         "name": column.name,
@@ -166,13 +172,14 @@ def column_status(dataset: "Dataset", column: "Column") -> dict[str, Any]:
         "inputs": dict(identity.inputs),
         "identity": identity.digest,
         "shards": column.num_shards,
-        "shards_done": len(receipts),
-        "seen": sum(receipt.seen for receipt in receipts),
-        "kept": sum(len(receipt.rows) for receipt in receipts),
+        "shards_done": len(facts),
+        "seen": sum(shard.seen for shard in facts),
+        "kept": sum(shard.kept for shard in facts),
         "rejected": dict(Counter(reject.reason for reject in found)),
         "rejects": [{"key": each.key, "reason": each.reason, "detail": each.detail} for each in found],
-        "bytes": sum(receipt.bytes for receipt in receipts),
+        "bytes": sum(shard.bytes for shard in facts),
         "stale": dataset.staleness(column.name),
+        "grown": dataset.grown_since(column.name),
     }
 
 
@@ -190,6 +197,7 @@ def artifact_status(dataset: "Dataset", name: str) -> dict[str, Any]:
         "numbers": artifact.numbers if artifact.is_complete else {},
         "bytes": sum(each["bytes"] for each in artifact.receipt["files"].values()) if artifact.is_complete else 0,
         "stale": dataset.staleness(name),
+        "grown": dataset.grown_since(name),
         "metrics": metrics_of(dataset, name),
     }
 

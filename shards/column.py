@@ -4,12 +4,13 @@ import hashlib
 import os
 import resource
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import FileIO
 from pathlib import Path
 from threading import Lock
+from typing import BinaryIO
 
 import xxhash
 
@@ -19,7 +20,9 @@ from viewkit.shards.document import canonical
 from viewkit.shards.errors import DataError, MissingError
 from viewkit.shards.files import explained
 from viewkit.shards.identity import Identity, read_identity
-from viewkit.shards.index import RowIndex, build_index
+from viewkit.shards.index import RowIndex
+from viewkit.shards.index_builder import IndexBuilder
+from viewkit.shards.index_file import Stamp, make_index, read_index, stamps_of
 from viewkit.shards.receipt import (
     READY,
     Receipt,
@@ -43,14 +46,25 @@ RECEIPTS_KEPT = 4
 
 @dataclass(frozen=True)
 class Contents:
-    """What one pass over all receipts leaves: no receipt itself, so a million rows fit."""
+    """What one pass over all receipts leaves, or the index that an earlier pass left."""
 
     index: RowIndex
-    digest: str
-    rejects: dict[str, Reject]
-    shard_bytes: Sequence[int]
     unsettled: frozenset[int]
     """Shards whose tar still has the name of before its receipt; see `receipt.find_tar`."""
+
+
+@dataclass(frozen=True)
+class ShardFacts:
+    """What a summary needs of a complete shard."""
+
+    seen: int
+    kept: int
+    bytes: int
+    rejects: Sequence[Reject]
+
+    @classmethod
+    def of(cls, receipt: Receipt) -> "ShardFacts":
+        return cls(receipt.seen, len(receipt.rows), receipt.bytes, [reject for _, reject in receipt.rejects])
 
 
 class Column:
@@ -81,6 +95,11 @@ class Column:
     def num_shards(self) -> int:
         return self.identity.plan["shards"]
 
+    @property
+    def shards_before(self) -> list[int]:
+        """Shards that the column had each time before it grew."""
+        return [each.plan["shards"] for each in self.identity.earlier]
+
     def complete_shards(self) -> list[int]:
         """Shards whose receipt is there, in order."""
         return [shard for shard in range(self.num_shards) if (self.path / f"{shard_name(shard)}.json").exists()]
@@ -101,7 +120,7 @@ class Column:
             kept = self._receipts.get(shard)
         if kept is not None:
             return kept
-        receipt = read_receipt(self.path, shard, self.identity.digest)
+        receipt = read_receipt(self.path, shard, self.identity.digest_for(shard))
         check_size(self.path, receipt)
         with self._lock:
             self._receipts[shard] = receipt
@@ -118,34 +137,80 @@ class Column:
     @cached_property
     @spanned("index")
     def contents(self) -> Contents:
-        """One pass over all receipts; `DataError` when together they do not account for every input."""
-        seen, shard_bytes, rejects, unsettled = 0, [], {}, set()
-        hashed = hashlib.sha256(self.identity.digest.encode())
+        """One pass over all receipts, or the index of an earlier one; every tar is there and has its size.
 
-        def each() -> Iterator[Receipt]:
-            nonlocal seen
-            for receipt in self.receipts():
-                seen += receipt.seen
-                shard_bytes.append(receipt.bytes)
-                if find_tar(self.path, receipt).suffix == READY:
-                    unsettled.add(receipt.shard)
-                rejects.update({reject.key: reject for _, reject in receipt.rejects})
-                places = [[place, reject.key, reject.reason] for place, reject in receipt.rejects]
-                hashed.update(canonical([receipt.sha256, places]))
-                yield receipt
+        `DataError` when the receipts together do not account for every input.
+        """
+        try:
+            stamps = stamps_of(self.path / f"{shard_name(shard)}.json" for shard in range(self.num_shards))
+        except FileNotFoundError:
+            self.require_complete()
+            raise
+        index = read_index(self.path, self.identity.digest, stamps)
+        if index is None:
+            index = make_index(self.path, stamps, lambda stream: self._write_index(stream, stamps))
+            return Contents(index, self._unsettled())
+        unsettled = self._unsettled()
+        for shard, size in enumerate(index.table["tar_bytes"].tolist()):
+            path = tar_path(self.path, shard)
+            if shard in unsettled or not path.is_file() or path.stat().st_size != size:
+                self.receipt(shard)  # it says what is wrong
+        return Contents(index, unsettled)
 
-        index = build_index(each())
+    def _unsettled(self) -> frozenset[int]:
+        waiting = {int(path.name.partition(".")[0]) for path in self.path.glob(f"[0-9]*{READY}")}
+        return frozenset(
+            shard
+            for shard in waiting
+            if shard < self.num_shards and find_tar(self.path, self.receipt(shard)).suffix == READY
+        )
+
+    def _write_index(self, stream: BinaryIO, stamps: Sequence[Stamp]) -> None:
+        builder = IndexBuilder(stream)
+        states = [(each.plan["shards"], hashlib.sha256(each.identity.encode())) for each in self.identity.earlier]
+        states.append((self.num_shards, hashlib.sha256(self.identity.digest.encode())))
+        kept, seen = [0] * len(states), 0
+        for receipt in self.receipts():
+            seen += receipt.seen
+            builder.add(receipt, stamps[receipt.shard])
+            said = canonical(
+                [receipt.sha256, [[place, reject.key, reject.reason] for place, reject in receipt.rejects]]
+            )
+            for number, (shards, hashed) in enumerate(states):
+                if receipt.shard < shards:
+                    hashed.update(said)
+                    kept[number] += len(receipt.rows)
         if seen != self.identity.plan["rows"]:
             raise DataError(
                 f"{self.path}: its receipts account for {seen} of {self.identity.plan['rows']} inputs; "
                 f"run 'viewkit verify', or delete {self.path} and rerun 'viewkit {self.identity.stage}'"
             )
-        return Contents(index, hashed.hexdigest(), rejects, shard_bytes, frozenset(unsettled))
+        *earlier, digest = [hashed.hexdigest() for _, hashed in states]
+        before = dict(zip(earlier, kept, strict=False))
+        builder.finish(identity=self.identity.digest, digest=digest, earlier=before)
+
+    def facts(self, shards: Sequence[int]) -> Iterator[ShardFacts]:
+        """Of complete shards; by the index where all are complete, without a look at the receipts."""
+        if len(self.complete_shards()) < self.num_shards:
+            yield from (ShardFacts.of(self.receipt(shard)) for shard in shards)
+            return
+        index = self.index
+        rejected: dict[int, list[Reject]] = {}
+        for shard, reject in index.rejected:
+            rejected.setdefault(shard, []).append(reject)
+        for shard in shards:
+            entry = index.table[shard]
+            yield ShardFacts(int(entry["seen"]), index.rows_of(shard), int(entry["tar_bytes"]), rejected.get(shard, []))
 
     @property
     def digest(self) -> str:
         """Digest of everything the column holds: its identity, every tar and every reject."""
-        return self.contents.digest
+        return self.index.digest
+
+    @property
+    def earlier(self) -> Mapping[str, int]:
+        """Digest that the column had before it grew -> rows that it kept then; see `Identity.earlier`."""
+        return self.index.about["earlier"] if self.identity.earlier else {}
 
     @property
     def index(self) -> RowIndex:
@@ -153,12 +218,12 @@ class Column:
 
     @property
     def rejects(self) -> dict[str, Reject]:
-        return self.contents.rejects
+        return self.index.rejects
 
-    @cached_property
-    def place_of(self) -> dict[str, int]:
+    @property
+    def place_of(self) -> Mapping[str, int]:
         """Key -> index of the row."""
-        return {key: index for index, key in enumerate(self.index.keys)}
+        return self.index.place_of
 
     @property
     def num_rows(self) -> int:
@@ -169,20 +234,20 @@ class Column:
 
     def row(self, index: int) -> Row:
         """Row number `index`, by one positioned read."""
-        places = self.index
-        return Row(places.keys[index], self.fields(index))
+        return Row(self.index.keys[index], self.fields(index))
 
     def fields(self, index: int) -> dict[str, bytes]:
         """Extension -> bytes of row number `index`."""
         places = self.contents.index
-        shard, size = places.shard.item(index), places.size.item(index)
+        shard, block, row = places.find(index)
+        size = block.size.item(row)
         with span("read"):
             file = self._file(shard)
-            raw = os.pread(file.fileno(), size, places.offset.item(index))
-            if xxhash.xxh3_64_intdigest(raw) != places.check.item(index):
-                raise self._damaged(shard, places.keys[index])
-        first, last = places.first_member.item(index), places.first_member.item(index + 1)
-        names, numbers, starts, sizes = places.extensions, places.extension, places.member_start, places.member_size
+            raw = os.pread(file.fileno(), size, block.offset.item(row))
+            if xxhash.xxh3_64_intdigest(raw) != block.check.item(row):
+                raise self._damaged(shard, block.key(row))
+        first, last = block.first_member.item(row), block.first_member.item(row + 1)
+        names, numbers, starts, sizes = places.extensions, block.extension, block.member_start, block.member_size
         return {
             names[numbers.item(member)]: raw[(start := starts.item(member)) : start + sizes.item(member)]
             for member in range(first, last)
@@ -215,7 +280,7 @@ class Column:
             if file is not None:
                 self._open.move_to_end(shard)
                 return file
-        size, path = self.contents.shard_bytes[shard], tar_path(self.path, shard)
+        size, path = int(self.index.table[shard]["tar_bytes"]), tar_path(self.path, shard)
         if shard in self.contents.unsettled:
             path = check_size(self.path, self.receipt(shard))
         with explained(path):

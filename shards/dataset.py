@@ -75,6 +75,7 @@ class Dataset:
         if not self.is_column(name) and not self.is_artifact(name):
             raise self._missing(name, "input", f"{for_stage}: ")
         self.check_inputs(name)
+        self.require_grown(name, for_stage)
         return self._part(name).digest
 
     def check_inputs(self, name: str) -> None:
@@ -83,7 +84,7 @@ class Dataset:
         for source, wanted in identity.inputs.items():
             if not self.is_column(source) and not self.is_artifact(source):
                 continue
-            if self._part(source).digest != wanted:
+            if not self._fits(source, wanted):
                 command, also = command_for(name, identity.stage), self.made_from(name)
                 raise DataError(
                     f"{self.path / name}: it was made from another '{source}' than the one that is there now; "
@@ -114,11 +115,39 @@ class Dataset:
                 return f"made from a '{source}' that is unfinished now"
             if isinstance(part, Artifact) and not part.is_complete:
                 return f"made from a '{source}' that is unfinished now"
-            if part.digest != wanted:
+            if not self._fits(source, wanted):
                 return f"made from another '{source}'"
             if self.staleness(source) is not None:
                 return f"made from a stale '{source}'"
         return None
+
+    def grown_since(self, name: str) -> list[str]:
+        """Inputs of `name` that have got new images since it was made. A column then lacks these images; an artifact
+        stays what it was, made from those before."""
+        return [
+            source
+            for source, wanted in self._part(name).identity.inputs.items()
+            if self.is_column(source) and self._is_complete(source) and wanted in self.column(source).earlier
+        ]
+
+    def require_grown(self, name: str, for_stage: str) -> None:
+        """`MissingError` for a column that lacks images which were added since."""
+        if not self.is_column(name) or not (grown := self.grown_since(name)):
+            return
+        command = command_for(name, self.column(name).identity.stage)
+        raise MissingError(
+            f"{for_stage}: {self.path / name} lacks the images that were added to '{grown[0]}' since it was written; "
+            f"rerun '{command}', it does only the new ones"
+        )
+
+    def _fits(self, source: str, wanted: str) -> bool:
+        """Whether `wanted` is the digest of `source`, or was before it grew."""
+        part = self._part(source)
+        return part.digest == wanted or (isinstance(part, Column) and wanted in part.earlier)
+
+    def _is_complete(self, column: str) -> bool:
+        found = self.column(column)
+        return len(found.complete_shards()) == found.num_shards
 
     def has_inputs(self, name: str) -> bool:
         """Whether `name` was made from other columns or artifacts of this dataset."""

@@ -5,14 +5,14 @@ refused, and the fields that differ are named.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from viewkit.shards import schema
 from viewkit.shards.document import digest, read_document, write_document
-from viewkit.shards.errors import RefusedError
+from viewkit.shards.errors import DataError, RefusedError
 from viewkit.shards.schema import require
 
 SOFTWARE = (
@@ -29,27 +29,55 @@ SOFTWARE = (
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """What a column was before it grew: the digest of its identity, its inputs and its plan at that time."""
+
+    identity: str
+    inputs: Mapping[str, str]
+    plan: Mapping[str, int]
+
+    def content(self) -> dict[str, Any]:
+        return {"identity": self.identity, "inputs": dict(self.inputs), "plan": dict(self.plan)}
+
+
+@dataclass(frozen=True)
 class Identity:
-    """inputs: name -> content digest. plan: what the listing fixed, e.g. ``{"shards": 3, "rows": 3000}``."""
+    """inputs: name -> content digest. plan: what the listing fixed, e.g. ``{"shards": 3, "rows": 3000}``.
+
+    earlier: of a column that has grown, what it was before, the first state first; its shards stay as they are.
+    """
 
     stage: str
     version: int
     config: Mapping[str, Any]
     inputs: Mapping[str, str]
     plan: Mapping[str, int]
+    earlier: tuple[Earlier, ...] = ()
 
     def content(self) -> dict[str, Any]:
-        return {
+        found = {
             "stage": self.stage,
             "version": self.version,
             "config": dict(self.config),
             "inputs": dict(self.inputs),
             "plan": dict(self.plan),
         }
+        return {**found, "earlier": [each.content() for each in self.earlier]} if self.earlier else found
 
     @property
     def digest(self) -> str:
         return digest(self.content())
+
+    def digest_for(self, shard: int) -> str:
+        """The digest that the receipt of this shard names: of the state in which the shard was planned."""
+        return next((each.identity for each in self.earlier if shard < each.plan["shards"]), self.digest)
+
+    def as_grown_from(self, found: "Identity") -> "Identity":
+        """This identity for a column that was `found` before and keeps its shards."""
+        return replace(self, earlier=(*found.earlier, Earlier(found.digest, found.inputs, found.plan)))
+
+    def is_grown_from(self, found: "Identity") -> bool:
+        return bool(self.earlier) and self.as_grown_from(found).earlier == self.earlier
 
 
 def software_versions() -> dict[str, str]:
@@ -69,6 +97,12 @@ def write_identity(path: Path, identity: Identity, notes: Mapping[str, str] | No
     write_document(path, {**identity.content(), "identity": identity.digest, "software": software})
 
 
+def write_grown(path: Path, identity: Identity, remedy: str) -> None:
+    """Write the identity of a column that has grown in place of the one before; the software that is noted stays."""
+    software = read_document(path, remedy).get("software", {})
+    write_document(path, {**identity.content(), "identity": identity.digest, "software": software})
+
+
 FIELDS = {
     "stage": schema.text,
     "version": schema.whole(0, 10**6),
@@ -76,13 +110,24 @@ FIELDS = {
     "inputs": schema.text_table,
     "plan": schema.values(schema.whole(0, schema.MAX_ROWS)),
 }
+EARLIER = {"identity": schema.text, "inputs": FIELDS["inputs"], "plan": FIELDS["plan"]}
 
 
 def read_identity(path: Path, remedy: str) -> Identity:
     """`DataError` for a document that is damaged, or that does not hold an identity."""
     content = read_document(path, remedy)
     require(content, FIELDS, path, remedy)
-    return Identity(**{name: content[name] for name in ("stage", "version", "config", "inputs", "plan")})
+    earlier: list[Earlier] = []
+    if "earlier" in content:
+        require(content, {"earlier": schema.tables}, path, remedy)
+        for each in content["earlier"]:
+            require(each, EARLIER, path, remedy)
+            earlier.append(Earlier(**{name: each[name] for name in EARLIER}))
+            rows = [state.plan.get("shards", -1) for state in earlier]
+            if rows != sorted(set(rows)) or rows[0] < 0 or rows[-1] >= content["plan"].get("shards", 0):
+                raise DataError(f"{path}: damaged, its 'earlier' states do not grow; {remedy}")
+    fields = {name: content[name] for name in ("stage", "version", "config", "inputs", "plan")}
+    return Identity(**fields, earlier=tuple(earlier))
 
 
 def software_changes(path: Path, notes: Mapping[str, str], remedy: str) -> list[str]:
@@ -108,7 +153,7 @@ def refuse_other(
 
     elsewhere: where the result could go instead. also: what was made from the folder, and would have to go, too.
     """
-    found_ones = _differences(found.content(), wanted.content())
+    found_ones = _differences(replace(found, earlier=()).content(), replace(wanted, earlier=()).content())
     names = {name for name, _, _ in found_ones}
     told = names - {("inputs", "listing")} if ("inputs", "mosaic") in names else names  # the listing follows from it
     differences = [_in_words(name, there, now) for name, there, now in found_ones if name in told]

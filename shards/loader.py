@@ -1,8 +1,8 @@
 """The trainer's batches: a global shuffle, equal steps on every rank, exact resume in the middle of an epoch.
 
-Receipts make every row reachable with one positioned read, so the order of an epoch is one permutation of all rows,
-known beforehand: batch s of rank k is a slice of it. Nothing has to be skipped over to resume, and nothing is sampled
-from a global state.
+Receipts make every row reachable with one positioned read, so the order of an epoch is one permutation of all rows
+(`shuffle`), known beforehand: batch s of rank k is a slice of it. Nothing has to be skipped over to resume, and nothing
+is sampled from a global state.
 """
 
 from collections import deque
@@ -17,6 +17,7 @@ from jaxtyping import Int64
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.row import Row
+from viewkit.shards.shuffle import Feistel, Listed, order_of
 from viewkit.shards.sources import check_alignment
 
 T = TypeVar("T")
@@ -74,24 +75,28 @@ class Loader(Generic[T]):
 
     def order(self, epoch: int) -> Int64[np.ndarray, "s b"]:
         """Row numbers of this rank's batches, step by step, in `epoch`."""
-        total = self.batch_size * self.world_size
-        permutation = epoch_permutation(self.num_rows, self.seed, epoch)
-        batches = permutation[: self.steps_per_epoch * total].reshape(self.steps_per_epoch, self.world_size, -1)
-        return batches[:, self.rank]
+        order = order_of(self.num_rows, self.seed, epoch)
+        return np.stack([self._batch(order, step) for step in range(self.steps_per_epoch)])
+
+    def _batch(self, order: Listed | Feistel, step: int) -> Int64[np.ndarray, " b"]:
+        first = (step * self.world_size + self.rank) * self.batch_size
+        return order.rows(first, first + self.batch_size)
 
     def epoch(
         self, epoch: int, start_step: int = 0, *, transform: Callable[[Row], T] | None = None
     ) -> Iterator[list[T]]:
         """Batches of `epoch` from `start_step` on. transform: in place of the loader's, for this epoch."""
         transform = transform or self.transform
-        order = self.order(epoch)[start_step:]
+        order = order_of(self.num_rows, self.seed, epoch)
+        steps = range(start_step, self.steps_per_epoch)
         with ThreadPoolExecutor(self.threads, thread_name_prefix="loader") as pool:
             waiting: deque[list[Future[list[T]]]] = deque()
             try:
-                for step in range(len(order) + PREFETCH):
-                    if step < len(order):
-                        waiting.append([pool.submit(self._load, part, transform) for part in self._parts(order[step])])
-                    if step >= PREFETCH:
+                for place in range(len(steps) + PREFETCH):
+                    if place < len(steps):
+                        parts = self._parts(self._batch(order, steps[place]))
+                        waiting.append([pool.submit(self._load, part, transform) for part in parts])
+                    if place >= PREFETCH:
                         yield [item for part in waiting.popleft() for item in part.result()]
             finally:
                 for batch in waiting:
@@ -103,7 +108,8 @@ class Loader(Generic[T]):
         key = self.first.index.keys[index]
         joined: dict[str, Mapping[str, bytes] | None] = {}
         for column in self.others:
-            place = column.place_of.get(key)
+            same = column.num_rows == self.num_rows  # then it has the very rows, in the same order
+            place = index if same else column.place_of.get(key)
             joined[column.name] = None if place is None else column.fields(place)
         return Row(key, self.first.fields(index), joined)
 
@@ -112,9 +118,3 @@ class Loader(Generic[T]):
 
     def _load(self, indices: Int64[np.ndarray, " k"], transform: Callable[[Row], T]) -> list[T]:
         return [transform(self.read(int(index))) for index in indices]
-
-
-def epoch_permutation(num_rows: int, seed: int, epoch: int) -> Int64[np.ndarray, " n"]:
-    """The global order of an epoch, by numpy's Philox keyed with (seed, epoch)."""
-    generator = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64)))
-    return generator.permutation(num_rows)

@@ -10,6 +10,7 @@ from viewkit.shards.artifact import IDENTITY, RECEIPT, of_another
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import RefusedError
 from viewkit.shards.files import PART, explained
+from viewkit.shards.index_file import index_path
 from viewkit.shards.lock import artifact_lock, writer_lock
 
 OWN_PART = re.compile(rf".+\.[0-9a-f]{{8}}{re.escape(PART)}", re.DOTALL)
@@ -33,6 +34,7 @@ def remove(dataset: Dataset, names: Sequence[str], written_by: Names) -> None:
                 held.enter_context(artifact_lock(dataset.path, name, shared=False))
         found = {name: list(own_files(dataset, name, written_by)) for name in names}
         for name in sorted(names, key=lambda each: -each.count("/")):  # evaluations before the run they lie in
+            index_path(dataset.path / name).unlink(missing_ok=True)
             _delete(dataset.path / name, found[name])
 
 

@@ -44,6 +44,11 @@ def table(value: Any) -> str | None:
     return None if isinstance(value, dict) else "a table of names and values"
 
 
+def tables(value: Any) -> str | None:
+    """A list of tables."""
+    return None if isinstance(value, list) and all(isinstance(item, dict) for item in value) else "a list of tables"
+
+
 def texts(value: Any) -> str | None:
     """A list of texts."""
     return None if isinstance(value, list) and all(isinstance(item, str) for item in value) else "a list of texts"

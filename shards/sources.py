@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from viewkit.shards.column import Column
+from viewkit.shards.commands import command_for
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.errors import ConfigError, DataError, MissingError
 from viewkit.shards.receipt import shard_name
 from viewkit.shards.row import Reject, Row
 
@@ -73,16 +74,27 @@ class ColumnSources:
 
 def check_alignment(first: Column, other: Column) -> None:
     """`DataError` unless every shard of `other` accounts for the rows of `first`, in the same order."""
+    if other.num_shards < first.num_shards and other.num_shards in first.shards_before:
+        command = command_for(other.name, other.identity.stage)
+        raise MissingError(
+            f"{other.path}: lacks the images that were added to '{first.name}' since it was written; rerun "
+            f"'{command}', it does only the new ones"
+        )
     if first.num_shards != other.num_shards:
         raise DataError(
             f"{other.path}: has {other.num_shards} shards and '{first.name}' has {first.num_shards}; "
             f"delete it and rerun 'viewkit {other.identity.stage}'"
         )
-    for ours, theirs in zip(first.receipts(), other.receipts(), strict=True):
-        place = f"shard {shard_name(ours.shard)}: column '{other.name}'"
-        rejected = {reject.key for _, reject in theirs.rejects}
-        expected = [row.key for row in ours.rows if row.key not in rejected]
-        found = [row.key for row in theirs.rows]
+    ours, theirs = first.index, other.index
+    rejected: dict[int, set[str]] = {}
+    for shard, reject in theirs.rejected:
+        rejected.setdefault(shard, set()).add(reject.key)
+    pairs = zip(ours.table["keys"].tolist(), theirs.table["keys"].tolist(), strict=True)
+    for shard in [shard for shard, (own, same) in enumerate(pairs) if own != same or shard in rejected]:
+        place = f"shard {shard_name(shard)}: column '{other.name}'"
+        gone = rejected.get(shard, set())
+        expected = [key for key in ours.keys_of(shard) if key not in gone]
+        found = theirs.keys_of(shard)
         if expected == found:
             continue
         held, wanted = set(found), set(expected)

@@ -14,6 +14,8 @@ from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import read_file
+from viewkit.shards.index_builder import block_bytes
+from viewkit.shards.index_file import index_path, read_index, stamps_of
 from viewkit.shards.receipt import Receipt, check_size, expected_bytes, find_tar, read_receipt, remedy_for, shard_name
 from viewkit.shards.sources import check_alignment
 from viewkit.shards.spool import SPOOL
@@ -31,7 +33,8 @@ class Finding:
 
 
 def verify(dataset: Dataset) -> Iterator[Finding]:
-    """One finding per shard, per alignment of a column, and per file of an artifact. Nothing on disk is changed."""
+    """One finding per shard, per alignment of a column, and per file of an artifact. Nothing on disk is changed,
+    but for an index that opening a column may leave."""
     yield from verify_folders(dataset.path)
     unharmed = []
     for name in dataset.columns():
@@ -84,6 +87,8 @@ def verify_column(column: Column) -> Iterator[Finding]:
         seen += 0 if finding.problem else column.receipt(shard).seen
     if not damaged:
         yield _found(f"{column.name}: every input accounted for", partial(_compare_counts, column, seen))
+        if index_path(column.path).exists():
+            yield _found(f"{column.name}: index agrees with receipts", partial(_read_row_index, column))
     expected = {f"{shard_name(shard)}{end}" for shard in range(column.num_shards) for end in (".tar", ".json")}
     if not damaged:
         expected |= {find_tar(column.path, column.receipt(shard)).name for shard in range(column.num_shards)}
@@ -130,12 +135,28 @@ def _compare_counts(column: Column, seen: int) -> int:
     return 0
 
 
+def _read_row_index(column: Column) -> int:
+    """Every block says what its receipt says. An index that is damaged or no longer true is not used by anybody."""
+    stamps = stamps_of(column.path / f"{shard_name(shard)}.json" for shard in range(column.num_shards))
+    index = read_index(column.path, column.identity.digest, stamps)
+    if index is None:
+        return 0
+    numbers = {name: number for number, name in enumerate(index.extensions)}
+    for shard in range(column.num_shards):
+        if index.raw_block(shard) != block_bytes(column.receipt(shard), numbers)[0]:
+            raise DataError(
+                f"{index_path(column.path)}: says something else about shard {shard_name(shard)} than its receipt; "
+                "delete it, and the next command makes it anew"
+            )
+    return index_path(column.path).stat().st_size
+
+
 def _read_shard(column: Column, shard: int, keys: set[str]) -> int:
     """Bytes of tar and receipt, which must agree in every bit; `keys` are those of the shards before and grow."""
     receipt_path = column.path / f"{shard_name(shard)}.json"
     if not receipt_path.exists():
         raise DataError(f"{receipt_path}: missing, the shard is not written; rerun 'viewkit {column.identity.stage}'")
-    receipt = read_receipt(column.path, shard, column.identity.digest)
+    receipt = read_receipt(column.path, shard, column.identity.digest_for(shard))
     path = check_size(column.path, receipt)
     raw = read_file(path)
     if hashlib.sha256(raw).hexdigest() != receipt.sha256:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
 import xxhash
 
 from viewkit.pipelines.pairs.options import ViewOptions
@@ -95,13 +94,7 @@ def refuse_shared_images(train: Column, test: Column) -> None:
 
 def image_sizes(column: Column) -> dict[str, int]:
     """Key -> bytes of its image, by the receipts alone."""
-    index = column.index
-    places = [place for place, name in enumerate(index.extensions) if name in IMAGE_EXTENSIONS]
-    is_image = np.isin(index.extension, places)
-    row = np.repeat(np.arange(len(index)), np.diff(index.first_member))
-    return {
-        index.keys[number]: int(size) for number, size in zip(row[is_image], index.member_size[is_image], strict=True)
-    }
+    return dict(column.index.member_sizes(IMAGE_EXTENSIONS))
 
 
 def _digest(column: Column, key: str) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from viewkit.pipelines.engine.config import identity_values
 from viewkit.pipelines.engine.seeds import stream
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.identity import Identity
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.sources import ColumnSources, Sources
 
@@ -119,6 +120,16 @@ class Stage(ABC, Generic[Config]):
         return {name: dataset.input_digest(name, for_stage=self.name) for name in self.reads(config)}
 
 
+def is_growth(dataset: Dataset, found: Identity, wanted: Identity) -> bool:
+    """Whether the inputs of `wanted` are those of `found`, or columns of the dataset that were these before they grew;
+    of an unfinished column the shards before are those of `found`."""
+    same = (found.stage, found.version, found.config) == (wanted.stage, wanted.version, wanted.config)
+    changed = [name for name in wanted.inputs if found.inputs.get(name) != wanted.inputs[name]]
+    if not same or found.inputs.keys() != wanted.inputs.keys() or not changed:
+        return False
+    return all(dataset.is_column(name) and found.inputs[name] in dataset.column(name).earlier for name in changed)
+
+
 class MapStage(Stage[Config]):
     """Rows in, rows or rejects out, shard by shard."""
 
@@ -131,6 +142,14 @@ class MapStage(Stage[Config]):
         """Where the rows come from: by default the columns among `reads`, joined by key."""
         columns = tuple(name for name in self.reads(config) if dataset.is_column(name))
         return ColumnSources(dataset, columns)
+
+    def grows(self, config: Config, dataset: Dataset, found: Identity, wanted: Identity) -> bool:
+        """Whether a column that was written as `found` can go on as `wanted`, its shards untouched: by default where
+        the columns that it reads have only got new shards, and all else is the same.
+
+        Neither has states of before.
+        """
+        return is_growth(dataset, found, wanted)
 
     def keeps_rows(self, config: Config) -> bool:
         """Whether rows cost so much that those of a shard that was cut short are kept for the next run."""

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from viewkit.pipelines.engine.contract import FitStage, Progress, Silent
+from viewkit.pipelines.engine.contract import FitStage, Progress, Silent, is_growth
 from viewkit.pipelines.engine.execution import Devices, cores, is_part
 from viewkit.pipelines.engine.folder import (
     claim,
@@ -85,6 +85,11 @@ def _run_main(
                 raise
             finish_artifact(folder, identity.digest, numbers, stage.logs, stage.scratch)
         artifact = Artifact(folder, stage.writes)
+        if found and (grown := dataset.grown_since(stage.writes)):
+            progress.message(
+                f"{stage.name}: {folder} was made before images were added to '{grown[0]}', and stays as it is; --redo "
+                "makes it anew"
+            )
         with span("verify"):
             for file in artifact.files if found else ():
                 artifact.path(file)  # "already there" must be true of every bit
@@ -111,12 +116,20 @@ def _is_there(stage: FitStage[Any], dataset: Dataset, identity: Identity) -> boo
 
 
 def _identity(stage: FitStage[Any], config: Any, dataset: Dataset) -> Identity:
-    return identity_of(stage, config, stage.inputs(config, dataset), {})
+    """Of the artifact that is there where that was made before images were added and all else is the same: it stays
+    valid, and --redo makes it anew."""
+    wanted = identity_of(stage, config, stage.inputs(config, dataset), {})
+    artifact = Artifact(dataset.path / stage.writes, stage.writes)
+    if dataset.is_artifact(stage.writes) and artifact.is_complete and not stage.replaces:
+        found = artifact.identity
+        return found if is_growth(dataset, found, wanted) else wanted
+    return wanted
 
 
 def identity_of_fit(stage: FitStage[Any], config: Any, dataset: Dataset, device: str) -> Identity:
-    """The identity that `run_fit` would claim the folder with."""
-    return _identity(stage, stage.for_images(stage.on_device(config, device), dataset, device), dataset)
+    """The identity that `run_fit` would claim an empty folder with."""
+    config = stage.for_images(stage.on_device(config, device), dataset, device)
+    return identity_of(stage, config, stage.inputs(config, dataset), {})
 
 
 def _threads_of(stage: FitStage[Any], device: str) -> dict[str, str]:

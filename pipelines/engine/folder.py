@@ -9,7 +9,7 @@ from viewkit.pipelines.engine.renderer import renderer_name
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import PART
-from viewkit.shards.identity import Identity, read_identity, refuse_other, software_changes, write_identity
+from viewkit.shards.identity import Identity, read_identity, refuse_other, software_changes, write_grown, write_identity
 from viewkit.shards.removal import OWN_PART
 
 
@@ -25,12 +25,16 @@ def run_of(stage: Stage[Any], config: Any, dataset: Dataset, device: str, progre
 def claim(
     stage: Stage[Any], dataset: Dataset, path: Path, identity: Identity, notes: Mapping[str, str] | None = None
 ) -> None:
-    """Write the identity at `path`, or find the same one there; `RefusedError` when it is another.
+    """Write the identity at `path`, or find the same one there; `RefusedError` when it is another, unless the column
+    only grows.
 
     notes: what else may change last bits, kept beside the versions of the packages.
     """
     if path.exists():
-        refuse_another(stage, dataset, path, identity)
+        if identity.is_grown_from(read_identity(path, _remedy(path))):
+            write_grown(path, identity, _remedy(path))
+        else:
+            refuse_another(stage, dataset, path, identity)
         return
     foreign = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".tar", ".json"))
     if foreign:
@@ -44,7 +48,7 @@ def claim(
 def refuse_another(stage: Stage[Any], dataset: Dataset, path: Path, identity: Identity) -> None:
     """`RefusedError` where the folder has another identity; it says what else was made from it."""
     found = read_identity(path, _remedy(path))
-    if found != identity:
+    if found != identity and not identity.is_grown_from(found):
         refuse_other(path, found, identity, elsewhere=stage.elsewhere, also=dataset.made_from(stage.writes))
 
 

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from viewkit.pipelines.engine.shard import ShardWork
 from viewkit.pipelines.engine.summary import Summary
 from viewkit.pipelines.engine.threads import one_thread
 from viewkit.pipelines.engine.workers import run_shards
-from viewkit.shards.column import Column
+from viewkit.shards.column import Column, ShardFacts
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import make_folder
@@ -59,7 +59,7 @@ class Prepared:
 
     @property
     def work(self) -> ShardWork:
-        return ShardWork(self.stage, self.config, self.dataset, self.sources, self.identity.digest, self.devices)
+        return ShardWork(self.stage, self.config, self.dataset, self.sources, self.identity, self.devices)
 
     def divide(self, complete: list[int]) -> tuple[list[int], list[int]]:
         """(done, left) of the shards that this part has to do: every n-th one."""
@@ -78,7 +78,26 @@ def prepare_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: 
     config = stage.for_images(stage.on_device(config, devices[0]), dataset, devices[0])
     sources = stage.sources(config, dataset)
     identity = identity_of(stage, config, inputs, {"shards": sources.num_shards, "rows": sources.num_rows})
+    identity = as_there(stage, config, dataset, identity)
     return Prepared(stage, config, dataset, execution, sources, identity, devices)
+
+
+def as_there(stage: MapStage[Any], config: Any, dataset: Dataset, wanted: Identity) -> Identity:
+    """`wanted` with the states that a column has been in before it grew, or before it is to grow now."""
+    if not dataset.is_column(stage.writes):
+        return wanted
+    found = dataset.column(stage.writes).identity
+    if replace(found, earlier=()) == wanted:
+        return found
+    return wanted.as_grown_from(found) if stage.grows(config, dataset, found, wanted) else wanted
+
+
+def _settle(folder: Path, shards: list[int], identity: Identity) -> None:
+    by_state: dict[str, list[int]] = {}
+    for shard in shards:
+        by_state.setdefault(identity.digest_for(shard), []).append(shard)
+    for digest, members in by_state.items():
+        settle(folder, members, digest)
 
 
 def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Execution, progress: Progress) -> Summary:
@@ -97,14 +116,16 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
         done, left = ready.divide(column.complete_shards())
         remove_parts(folder, [shard_name(shard) for shard in done])
         remove_spools(folder, done)
-        settle(folder, done, ready.identity.digest)
+        _settle(folder, done, ready.identity)
         summary = Summary(stage.name, folder)
-        for shard in done:
-            summary.add(column.receipt(shard))
+        for facts in column.facts(done):
+            summary.add(facts)
         total = summary.seen + ready.rows_in(left)
         _check_rejects(stage, summary, total, execution.max_rejects)
         if done and left:
             tell_of_other_software(folder / "column.json", None, progress)
+        if left and ready.identity.earlier and min(left) >= (before := ready.identity.earlier[-1].plan["shards"]):
+            progress.message(f"{stage.name}: {stage.writes} has {before} shards already; only the new images are done")
         for note in ready.sources.notes:
             progress.message(note)
         progress.start(stage.name, total, "rows", summary.seen)
@@ -112,7 +133,7 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
         remove_parts(folder, names)
         try:
             for receipt in _receipts(ready, left, progress):
-                summary.add(receipt)
+                summary.add(ShardFacts.of(receipt))
                 summary.written += 1
                 shards = f"{summary.shards}/{len(done) + len(left)}"
                 progress.advance(0, shards=shards, rejects=summary.rejected.total())
@@ -124,7 +145,7 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
             raise
         finally:
             remove_parts(folder, names)
-        settle(folder, left, ready.identity.digest)
+        _settle(folder, left, ready.identity)
         progress.finish(**summary.values())
         return summary
 

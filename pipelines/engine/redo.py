@@ -27,6 +27,7 @@ def replaced_by(stage: Stage[Any], config: Any, dataset: Dataset, execution: Dev
     else:
         assert isinstance(stage, FitStage)
         wanted = identity_of_fit(stage, config, dataset, execution.devices()[0])
-    if dataset.identity(stage.writes) == wanted:
+    found = dataset.identity(stage.writes)
+    if found == wanted or wanted.is_grown_from(found):
         return []
     return [stage.writes, *dataset.made_from(stage.writes)]

@@ -10,6 +10,7 @@ from viewkit.pipelines.engine.contract import MapStage, ShardFn, Silent
 from viewkit.pipelines.engine.folder import run_of
 from viewkit.pipelines.engine.workers import Report, Work
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.identity import Identity
 from viewkit.shards.receipt import Receipt
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.sources import Sources
@@ -28,7 +29,7 @@ class ShardWork:
     config: Any
     dataset: Dataset
     sources: Sources
-    identity: str
+    identity: Identity
     devices: list[str]
 
     def __call__(self, number: int) -> Work:
@@ -41,9 +42,10 @@ class ShardWork:
 
         def work(shard: int, report: Report) -> Receipt:
             messages.report = report
+            identity = self.identity.digest_for(shard)
             with span("shard", shard=shard), ExitStack() as stack:
-                writer = stack.enter_context(ShardWriter(run.folder, shard, self.identity))
-                spool = stack.enter_context(Spool(run.folder, shard, self.identity)) if keeps_rows else None
+                writer = stack.enter_context(ShardWriter(run.folder, shard, identity))
+                spool = stack.enter_context(Spool(run.folder, shard, identity)) if keeps_rows else None
                 due, rows = time.monotonic() + REPORT_EVERY_S, 0
                 for outcome in outcomes(self.sources, shard, transform, spool.kept if spool else {}):
                     with span("write"):

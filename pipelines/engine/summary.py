@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from viewkit.shards.receipt import Receipt
+from viewkit.shards.column import ShardFacts
 
 
 @dataclass
@@ -26,12 +26,12 @@ class Summary:
     numbers: dict[str, Any] = field(default_factory=dict)
     bytes: int = 0
 
-    def add(self, receipt: Receipt) -> None:
+    def add(self, shard: ShardFacts) -> None:
         self.shards += 1
-        self.seen += receipt.seen
-        self.kept += len(receipt.rows)
-        self.bytes += receipt.bytes
-        self.rejected.update(reject.reason for _, reject in receipt.rejects)
+        self.seen += shard.seen
+        self.kept += shard.kept
+        self.bytes += shard.bytes
+        self.rejected.update(reject.reason for reject in shard.rejects)
 
     def values(self) -> dict[str, Any]:
         """The summary as JSON values."""

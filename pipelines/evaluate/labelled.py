@@ -51,10 +51,8 @@ def find_labelled(dataset: Dataset, role: str) -> Column:
     index = column.index
     if not len(index):
         raise DataError(f"evaluate: the {role} dataset {dataset.path} has no images; pack some into it")
-    number = index.extensions.index("cls") if "cls" in index.extensions else -1
-    is_label = np.concatenate([[0], np.cumsum(index.extension == number)])
     attached = labels_of(dataset).attached
-    without = np.flatnonzero(np.diff(is_label[index.first_member]) == 0)
+    without: list[int] = np.flatnonzero(~index.has(("cls",))).tolist()
     unlabelled = np.array([place for place in without if index.keys[place] not in attached], dtype=np.int64)
     if unlabelled.size:
         raise DataError(

@@ -1,7 +1,7 @@
 """A handful of a source's images, as two folders with a folder a class: what an experiment is rehearsed on."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from viewkit.pipelines.pack.config import PackConfig
@@ -17,13 +17,28 @@ READ = 1024
 """Images that are read at most, in search of enough of each class."""
 
 
-def copy_handful(source: str, labels: str, train: Path, test: Path, *, images: tuple[int, int]) -> tuple[str, ...]:
+def copy_handful(
+    source: str,
+    labels: str,
+    train: Path,
+    test: Path,
+    *,
+    images: tuple[int, int],
+    columns: Mapping[str, str] | None = None,
+) -> tuple[str, ...]:
     """Write ``CLASS/NUMBER.png`` and the like below `train` and `test`; no image is in both.
 
-    labels: as `pack` takes it. images: how many of each. Returns sentences about what the source does not have. Raises
+    labels: as `pack` takes it. images: how many of each. columns: `pack`'s options of
+    parquet files. Returns sentences about what the source does not have. Raises
     `DataError` for a source that cannot be read or holds fewer usable images, one for each folder.
     """
-    config = PackConfig(labels="folders" if labels == "folders" else "none", rows_per_shard=64)
+    given = columns or {}
+    config = PackConfig(
+        labels="folders" if labels == "folders" else "none",
+        rows_per_shard=64,
+        image_column=given.get("image_column"),
+        label_column=given.get("label_column"),
+    )
     found: dict[str, list[tuple[str, bytes]]] = defaultdict(list)
     each = -(-sum(images) // CLASSES)
     for number, (label, extension, data) in enumerate(_usable(source, config)):

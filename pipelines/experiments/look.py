@@ -14,12 +14,13 @@ from typing import Any
 
 from PIL import Image
 
+from viewkit.pipelines.pack.added import GrowingSources
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import shuffled
 from viewkit.pipelines.pack.listing import Found
 from viewkit.pipelines.pack.raw import IMAGES
 from viewkit.pipelines.pack.source import SCHEMES, PackSources, list_path, open_source
-from viewkit.shards.row import Row
+from viewkit.shards.row import Reject, Row
 
 SAMPLE = 512
 """Images whose headers are read, those with the smallest path hashes: a fair mix of the source."""
@@ -59,6 +60,8 @@ def look_at(source: str) -> Images:
         root, listing = list_path(source, None)
         if listing.images:
             return _look_at_folder(root, listing.images)
+        if listing.zips:
+            return _look_at_zips(open_source(source, PackConfig()))
         return _look_at_rows(open_source(source, PackConfig()), _splits_of(listing.tars))
     return _look_at_rows(open_source(source, PackConfig()), ())
 
@@ -67,13 +70,32 @@ def _look_at_folder(root: Path, images: list[Found]) -> Images:
     paths = [found.path for found in images]
     headers = [_short_side(os.path.join(root, paths[i])) for i in islice(shuffled(paths), SAMPLE)]
     folders = Counter(path.split("/")[0] for path in paths if "/" in path)
-    beside = len(paths) - folders.total()
+    return _in_folders(len(paths), headers, folders)
+
+
+def _in_folders(count: int, headers: list[int], folders: Counter[str]) -> Images:
+    """folders: images in each folder of the first level, which may be a class each, or parts such as train and val."""
+    beside = count - folders.total()
     splits = tuple(sorted(folders)) if all(name.lower() in SPLITS for name in folders) else ()
     sizes = sorted(folders.values())
     are_classes = len(sizes) > 1 and not splits and not beside and sizes[len(sizes) // 2] >= CLASS_IMAGES
     return _images(
-        len(paths), headers, "folders" if are_classes else "none", len(sizes) if are_classes else 0, splits, beside
+        count, headers, "folders" if are_classes else "none", len(sizes) if are_classes else 0, splits, beside
     )
+
+
+def _look_at_zips(opened: PackSources) -> Images:
+    assert isinstance(opened, GrowingSources)  # it tells the class of a place without reading the image
+    names = [opened.class_name(place) for place in range(opened.num_rows)]
+    headers = [_header(row) for row in islice(_rows(opened), SAMPLE)]
+    return _in_folders(opened.num_rows, headers, Counter(name for name in names if name is not None))
+
+
+def _header(row: Row | Reject) -> int:
+    """The short side of a raw row's image; 0 where it has none."""
+    fields = row.fields if isinstance(row, Row) else {}
+    names = [name for name in fields if name in IMAGES]
+    return _short_side(io.BytesIO(fields[names[0]])) if len(names) == 1 else 0
 
 
 def _splits_of(tars: list[Found]) -> tuple[str, ...]:
@@ -86,11 +108,9 @@ def _look_at_rows(opened: PackSources, splits: tuple[str, ...]) -> Images:
     headers: list[int] = []
     labels = set()
     for row in islice(_rows(opened), SAMPLE):
-        fields = row.fields if isinstance(row, Row) else {}
-        names = [name for name in fields if name in IMAGES]
-        headers.append(_short_side(io.BytesIO(fields[names[0]])) if len(names) == 1 else 0)
-        if "cls" in fields:
-            labels.add(fields["cls"])
+        headers.append(_header(row))
+        if isinstance(row, Row) and "cls" in row.fields:
+            labels.add(row.fields["cls"])
     return _images(opened.num_rows, headers, "none", len(labels), splits, 0)
 
 

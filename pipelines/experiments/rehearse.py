@@ -13,7 +13,7 @@ from viewkit.pipelines.encoders.names import encoder_card
 from viewkit.pipelines.experiments.experiment import Experiment, Options
 from viewkit.pipelines.frameworks.table import card_of
 from viewkit.pipelines.models.architectures import kind_of
-from viewkit.pipelines.pack.config import MOSAIC_OPTIONS
+from viewkit.pipelines.pack.config import MOSAIC_OPTIONS, PARQUET_OPTIONS
 from viewkit.pipelines.pretrain.config import PretrainConfig
 from viewkit.pipelines.weights.cards import GENERATORS
 
@@ -95,7 +95,8 @@ def _encoder(name: str, tell: Tell) -> str:
 
 def _pack(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """The rehearsal's images lie in a folder a class; there are as many mosaics as images."""
-    kept = {name: value for name, value in options.items() if name not in ("mosaics", "same_class")}
+    left_out = ("mosaics", "same_class", *PARQUET_OPTIONS)
+    kept = {name: value for name, value in options.items() if name not in left_out}
     if any(name in MOSAIC_OPTIONS for name in kept):
         kept["part_px"] = SIDE_PX  # images of any size
     return {**kept, "rows_per_shard": 16, "labels": "folders"}

@@ -42,8 +42,7 @@ class FolderSources:
         self.digest = listing_digest("folder", listing.images)
         names = sorted({found.path.split("/")[0] for found in listing.images if "/" in found.path})
         self.classes: tuple[str, ...] | None = tuple(names) if labels == "folders" else None
-        ignored, beside = listing.others + len(listing.tars), listing.annotations
-        notes = [f"{ignored} other files in the source were left out"] if ignored else []
+        notes, beside = list(listing.beside("images")), listing.annotations
         if beside:
             notes.append(
                 f"{len(beside)} of them are images that belong to another one, such as {display(beside[0])}; tars keep "
@@ -60,38 +59,54 @@ class FolderSources:
         return -(-self.num_rows // self._rows_per_shard)
 
     def keys(self, shard: int) -> Sequence[str]:
-        return [row_key(self._paths[i]) for i in span(shard, self._rows_per_shard, self.num_rows)]
+        return [self.key(i) for i in span(shard, self._rows_per_shard, self.num_rows)]
 
     def rows(self, shard: int) -> Iterator[Row | Reject]:
         """Raw rows: a file's bytes under its extension as found, its path, and its class."""
-        for i in span(shard, self._rows_per_shard, self.num_rows):
-            yield self.row(i)
+        return self.read(span(shard, self._rows_per_shard, self.num_rows))
 
     def labels(self) -> Int64[np.ndarray, " n"]:
         if self.classes is None:
             return np.full(self.num_rows, NO_CLASS, dtype=np.int64)
-        number = {name: index for index, name in enumerate(self.classes)}
-        folders = (path.partition("/")[0] if "/" in path else "" for path in self._paths)
-        return np.array([number.get(folder, NO_CLASS) for folder in folders], dtype=np.int64)
+        number: dict[str | None, int] = {name: index for index, name in enumerate(self.classes)}
+        return np.array([number.get(self.class_name(i), NO_CLASS) for i in range(self.num_rows)], dtype=np.int64)
+
+    def class_name(self, i: int) -> str | None:
+        """The first-level folder; None of an image that lies beside these."""
+        first, slash, _ = self._paths[i].partition("/")
+        return first if slash else None
+
+    def key(self, i: int) -> str:
+        return row_key(self._paths[i])
+
+    def read(self, places: Sequence[int]) -> Iterator[Row | Reject]:
+        return (self.row(i) for i in places)
 
     def row(self, i: int) -> Row | Reject:
         path = self._paths[i]
-        try:
-            file = os.open(os.path.join(self._root, path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-            with open(file, "rb") as stream:
-                facts = os.fstat(stream.fileno())
-                if not stat.S_ISREG(facts.st_mode):
-                    return reject_file(path, "unreadable", "it is no longer a regular file")
-                if facts.st_size > self._max_bytes:
-                    return reject_file(path, "too_many_bytes", f"{facts.st_size}; max_file_mb allows {self._max_bytes}")
-                data = stream.read()
-        except OSError as error:
-            return reject_file(path, "unreadable", error.strerror or type(error).__name__)
+        data = read_file(self._root, path, self._max_bytes)
+        if isinstance(data, Reject):
+            return data
         fields = {extension_of(path): data, PATH: path.encode("utf-8", "surrogateescape")}
         if self.classes is not None:
-            first, slash, _ = path.partition("/")
-            if not slash:
+            first = self.class_name(i)
+            if first is None:
                 return reject_file(path, "no_label", "it lies beside the class folders, not in one")
             fields["cls"] = b"%d" % int(np.searchsorted(np.array(self.classes, dtype=object), first))
             fields[LABEL] = first.encode("utf-8", "surrogateescape")
         return Row(row_key(path), fields)
+
+
+def read_file(root: str, path: str, max_bytes: int) -> bytes | Reject:
+    """The bytes of a file at a relative path, or the reject of one that cannot be read or is too large."""
+    try:
+        file = os.open(os.path.join(root, path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with open(file, "rb") as stream:
+            facts = os.fstat(stream.fileno())
+            if not stat.S_ISREG(facts.st_mode):
+                return reject_file(path, "unreadable", "it is no longer a regular file")
+            if facts.st_size > max_bytes:
+                return reject_file(path, "too_many_bytes", f"{facts.st_size}; max_file_mb allows {max_bytes}")
+            return stream.read()
+    except OSError as error:
+        return reject_file(path, "unreadable", error.strerror or type(error).__name__)

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageFile
 
-from viewkit.pipelines.pack.pixels import UPRIGHT, UnsupportedMode, to_rgb
+from viewkit.pipelines.pack.pixels import UPRIGHT, UnsupportedMode, resized, to_rgb
 from viewkit.shards.codecs import DECODER_ERRORS, decode_image, decode_jpeg, encode_jpeg, encode_png, one_line
 from viewkit.shards.errors import DataError
 from viewkit.shards.spans import spanned
@@ -71,6 +71,7 @@ class Ingested:
 
     extension: ``jpg``, ``png`` or ``webp``. format, mode: of the source, in Pillow's names. size: (height, width) of
     `data` in pixels. done: the conversions; none when `data` is the source's. profile: a colour profile was present.
+    resized_from: (height, width) upright, before it was resized; None where it was not.
     """
 
     extension: str
@@ -80,6 +81,7 @@ class Ingested:
     size: tuple[int, int]
     done: tuple[str, ...]
     profile: bool
+    resized_from: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,11 @@ class FirstFrame:
 
 
 @spanned("ingest")
-def ingest(data: bytes, *, max_pixels: int, min_side_px: int) -> Ingested:
-    """Apply the policy to one file's bytes. Raises `Unusable`, and nothing else whatever the bytes are."""
+def ingest(data: bytes, *, max_pixels: int, min_side_px: int, short_side_px: int | None = None) -> Ingested:
+    """Apply the policy to one file's bytes. Raises `Unusable`, and nothing else whatever the bytes are.
+
+    short_side_px: images with a longer shorter side are resized to it and become JPEG.
+    """
     if not data:
         raise Unusable("empty", "the file has no bytes")
     frame = _first_frame(data, max_pixels, min_side_px)
@@ -105,12 +110,16 @@ def ingest(data: bytes, *, max_pixels: int, min_side_px: int) -> Ingested:
         done.append("format")
     elif extension == "jpg" or not done:
         done += _decode_problems(extension, data, frame)
+    before = None
+    if short_side_px is not None and min(pixels.shape[:2]) > short_side_px:
+        before, pixels = (pixels.shape[0], pixels.shape[1]), resized(pixels, short_side_px)
+        done.append("resized")
     height, width, _ = pixels.shape
     if done:
-        extension = "jpg" if frame.format in LOSSY else "png"
+        extension = "jpg" if before is not None or frame.format in LOSSY else "png"
         data = encode_jpeg(pixels) if extension == "jpg" else encode_png(pixels)
     assert extension is not None
-    return Ingested(extension, data, frame.format, frame.mode, (height, width), tuple(done), frame.profile)
+    return Ingested(extension, data, frame.format, frame.mode, (height, width), tuple(done), frame.profile, before)
 
 
 def _first_frame(data: bytes, max_pixels: int, min_side_px: int) -> FirstFrame:

@@ -50,8 +50,7 @@ class LabelStage(FitStage[LabelConfig]):
         """Also what the source says. Images that are all labelled already are refused here, before anything is."""
         found = super().inputs(config, dataset)
         index = dataset.column("images").index
-        own = index.extensions.index("cls") if "cls" in index.extensions else -1
-        labelled = int((index.extension == own).sum())
+        labelled = int(index.has(("cls",)).sum())
         if len(index) and labelled == len(index):
             raise DataError(
                 f"label: all {labelled} images of {dataset.path} have labels of their own, which count first; pack "

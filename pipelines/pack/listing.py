@@ -6,7 +6,7 @@ Listings are handed to every worker, so a million paths are kept as one block of
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import overload
@@ -58,9 +58,27 @@ class Listing:
 
     images: list[Found] = field(default_factory=list)
     tars: list[Found] = field(default_factory=list)
-    compressed: list[str] = field(default_factory=list)
+    compressed: list[Found] = field(default_factory=list)
+    zips: list[Found] = field(default_factory=list)
+    parquets: list[Found] = field(default_factory=list)
     annotations: list[str] = field(default_factory=list)
     others: int = 0
+
+    def add(self, found: Found) -> None:
+        """Put a file where its name says it belongs."""
+        lower = found.path.lower()
+        if os.path.splitext(lower)[1] in IMAGE_SUFFIXES:
+            self.images.append(found)
+        elif (kind := kind_of_archive(lower)) is not None:
+            getattr(self, kind).append(found)
+        else:
+            self.others += 1
+
+    def beside(self, kind: str) -> tuple[str, ...]:
+        """What is left out where the files of one kind are packed, as the lines of `Sources.notes`."""
+        kinds = ("images", "tars", "compressed", "zips", "parquets")
+        left_out = self.others + sum(len(getattr(self, name)) for name in kinds if name != kind)
+        return (f"{left_out} other files in the source were left out",) if left_out else ()
 
 
 JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo")
@@ -69,7 +87,19 @@ OTHER_SUFFIXES = (".png", ".apng", ".webp", ".gif", ".bmp", ".dib", ".tif", ".ti
 IMAGE_SUFFIXES = frozenset((*JPEG_SUFFIXES, *NETPBM_SUFFIXES, *OTHER_SUFFIXES))
 ANNOTATIONS = frozenset(("mask", "masks", "seg", "segmentation", "depth", "alpha", "matte", "panoptic", "instances"))
 """Words that name an annotation of the image KEY in KEY.WORD.png."""
-COMPRESSED_TARS = (".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4")
+COMPRESSED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tzst", ".tar.lz4")
+ARCHIVES: Mapping[str, tuple[str, ...]] = {
+    "tars": (".tar",),
+    "compressed": COMPRESSED_TARS,
+    "zips": (".zip",),
+    "parquets": (".parquet",),
+}
+"""Field of `Listing` -> the ends of the names of its files, in lower case."""
+
+
+def kind_of_archive(name: str) -> str | None:
+    """The field of `Listing` that an archive of this name belongs to; None of what is no archive."""
+    return next((kind for kind, ends in ARCHIVES.items() if name.lower().endswith(ends)), None)
 
 
 def list_folder(root: Path, *, leave_out: Path | None = None) -> Listing:
@@ -80,28 +110,24 @@ def list_folder(root: Path, *, leave_out: Path | None = None) -> Listing:
     listing = Listing()
     skipped = None if leave_out is None else _identity(os.fspath(leave_out))
     for path, size in _walk(os.fspath(root), "", (), skipped):
-        lower = path.lower()
-        if os.path.splitext(lower)[1] in IMAGE_SUFFIXES:
-            listing.images.append(Found(path, size))
-        elif lower.endswith(".tar"):
-            listing.tars.append(Found(path, size))
-        else:
-            listing.others += 1
-            if lower.endswith(COMPRESSED_TARS):
-                listing.compressed.append(path)
-    images = {os.path.splitext(found.path)[0] for found in listing.images}
-    listing.annotations = sorted(found.path for found in listing.images if _annotates(found.path, images))
+        listing.add(Found(path, size))
+    listing.annotations = annotations_among([found.path for found in listing.images])
     belong = set(listing.annotations)
     listing.images = [found for found in listing.images if found.path not in belong]
     listing.others += len(belong)
-    for found in (listing.images, listing.tars):
-        found.sort(key=lambda one: one.path.encode("utf-8", "surrogateescape"))
+    for kind in ("images", *ARCHIVES):
+        getattr(listing, kind).sort(key=lambda one: one.path.encode("utf-8", "surrogateescape"))
     return listing
 
 
+def annotations_among(paths: Sequence[str]) -> list[str]:
+    """Those of the images' paths that, like KEY.mask.png beside KEY.jpg, are no images of their own."""
+    stems = {os.path.splitext(path)[0] for path in paths}
+    return sorted(path for path in paths if _annotates(path, stems))
+
+
 def _annotates(path: str, stems: Set[str]) -> bool:
-    """Whether this is, like KEY.mask.png beside KEY.jpg, no image of its own. stems: paths of all without the last
-    suffix."""
+    """stems: paths of all without the last suffix."""
     stem, _, word = os.path.splitext(path)[0].rpartition(".")
     return word.lower() in ANNOTATIONS and stem in stems
 

@@ -35,6 +35,8 @@ def open_mosaic(rest: str, config: PackConfig, leave_out: Path | None) -> "Mosai
     """rest: any source of `pack`, or the folder of a packed dataset. Raises what these raise, and `MosaicSources`."""
     if rest.partition(":")[0] == "mosaic":
         raise ConfigError(f"pack: 'mosaic:{display(rest)}' is a mosaic of mosaics; name one source after mosaic:")
+    if config.short_side_px is not None:
+        raise ConfigError("pack: --short-side-px is for single images; parts of mosaics are resized by --part-px")
     folder = os.path.expanduser(rest)
     if os.path.isfile(os.path.join(folder, "images", "column.json")):
         return MosaicSources(open_packed(Dataset(folder), config), config)

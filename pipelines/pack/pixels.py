@@ -8,6 +8,7 @@
 """
 
 import numpy as np
+from jaxtyping import UInt8
 from PIL import Image
 
 BACKGROUND = (255, 255, 255)
@@ -57,6 +58,14 @@ def flatten(image: Image.Image) -> Image.Image:
     """RGBA composited on the background."""
     behind = Image.new("RGBA", image.size, (*BACKGROUND, 255))
     return Image.alpha_composite(behind, image).convert("RGB")
+
+
+def resized(pixels: UInt8[np.ndarray, "h w 3"], short_side_px: int) -> UInt8[np.ndarray, "g u 3"]:
+    """An image whose shorter side is `short_side_px`, of the same shape within half a pixel; bicubic, antialiased."""
+    height, width, _ = pixels.shape
+    scale = short_side_px / min(height, width)
+    size = max(short_side_px, round(width * scale)), max(short_side_px, round(height * scale))
+    return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC))
 
 
 UPRIGHT = {

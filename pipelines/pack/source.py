@@ -8,15 +8,16 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int64
 
-from viewkit.pipelines.pack.config import MOSAIC_OPTIONS, PackConfig
+from viewkit.pipelines.pack.config import MOSAIC_OPTIONS, PARQUET_OPTIONS, PackConfig
 from viewkit.pipelines.pack.keys import display
-from viewkit.pipelines.pack.listing import COMPRESSED_TARS, Found, Listing, list_folder
+from viewkit.pipelines.pack.listing import Found, Listing, kind_of_archive, list_folder
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.sources import Sources
 
 SCHEMES: dict[str, str] = {
     "demo": "viewkit.pipelines.pack.demo:open_demo",
+    "torchvision": "viewkit.pipelines.pack.torchvision_folders:open_torchvision",
 }
 """SCHEME -> ``module:function``. The function is given REST and the config, and returns a `PackSources`."""
 
@@ -28,11 +29,17 @@ AROUND: Mapping[str, str] = {
 PATHS: Mapping[str, str] = {
     "images": "viewkit.pipelines.pack.folder:open_folder",
     "tars": "viewkit.pipelines.pack.tars:open_tars",
+    "compressed": "viewkit.pipelines.pack.tars:open_compressed_tars",
+    "zips": "viewkit.pipelines.pack.zips:open_zips",
+    "parquets": "viewkit.pipelines.pack.parquet:open_parquets",
 }
 """What a path holds (a field of `Listing`; the first that is not empty counts) -> ``module:function``. The function is
 given the folder, its listing and the config."""
 
-NEEDED = "a folder of images, a WebDataset tar, a folder of such tars, demo:train or demo:test is needed"
+NEEDED = (
+    "a folder of images, a WebDataset tar, a zip or parquet file, a folder of these, torchvision:NAME:SPLIT:ROOT, "
+    "demo:train or demo:test is needed"
+)
 
 
 class PackSources(Sources, Protocol):
@@ -70,6 +77,7 @@ def open_source(source: str, config: PackConfig, *, leave_out: Path | None = Non
         option = given[0].replace("_", "-")
         raise ConfigError(f"pack: --{option} is for mosaic:SOURCE alone; the source is '{display(source)}'")
     if colon and scheme in SCHEMES:
+        _refuse_parquet_options(source, config)
         opened: PackSources = _load(SCHEMES[scheme])(rest, config)
         return opened
     if not source.strip():
@@ -77,12 +85,20 @@ def open_source(source: str, config: PackConfig, *, leave_out: Path | None = Non
     root, listing = list_path(source, leave_out)
     for held, opener in PATHS.items():
         if getattr(listing, held):
+            if held != "parquets":
+                _refuse_parquet_options(source, config)
             found: PackSources = _load(opener)(root, listing, config)
             return found
-    if listing.compressed:
-        check_is_tar(listing.compressed[0], display(source))
+    check_is_no_torchvision_folder(root, source)
     held = f"holds {listing.others} files, none of them an image or a tar" if listing.others else "is empty"
     raise DataError(f"pack: the source '{display(source)}' {held} (hidden ones are ignored); {NEEDED}")
+
+
+def _refuse_parquet_options(source: str, config: PackConfig) -> None:
+    given = [name for name in PARQUET_OPTIONS if getattr(config, name) is not None]
+    if given:
+        option = given[0].replace("_", "-")
+        raise ConfigError(f"pack: --{option} is for parquet files alone; the source is '{display(source)}'")
 
 
 def list_path(source: str, leave_out: Path | None) -> tuple[Path, Listing]:
@@ -92,24 +108,28 @@ def list_path(source: str, leave_out: Path | None) -> tuple[Path, Listing]:
         is_folder, is_file = root.is_dir(), root.is_file()
     except (OSError, ValueError) as error:
         raise DataError(f"pack: the source '{shown}' cannot be read: {error}; {NEEDED}") from error
-    if is_file:
-        found = [Found(root.name, root.stat().st_size)]
-        check_is_tar(root.name, shown)
-        return root.parent, Listing(tars=found)
     if is_folder:
         return root, list_folder(root, leave_out=leave_out)
-    raise DataError(f"pack: the source '{shown}' does not exist; {NEEDED}")
-
-
-def check_is_tar(name: str, shown: str) -> None:
-    """`DataError` unless the name is that of an uncompressed tar."""
-    lower = name.lower()
-    if lower.endswith(COMPRESSED_TARS):
-        raise DataError(
-            f"pack: '{display(name)}' is compressed, so its rows cannot be reached by position; decompress it to a .tar"
-        )
-    if not lower.endswith(".tar"):
+    if not is_file:
+        raise DataError(f"pack: the source '{shown}' does not exist; {NEEDED}")
+    listing = Listing()
+    if kind_of_archive(root.name) is None:
         raise DataError(f"pack: the source '{shown}' is a file; {NEEDED}")
+    listing.add(Found(root.name, root.stat().st_size))
+    return root.parent, listing
+
+
+def check_is_no_torchvision_folder(root: Path, source: str) -> None:
+    """`DataError` that says how to name a dataset that torchvision keeps in a folder without plain images."""
+    from viewkit.pipelines.pack.torchvision_folders import LAYOUTS, layout_in
+
+    name = layout_in(root)
+    if name is not None:
+        raise DataError(
+            f"pack: the source '{display(source)}' holds {name} as torchvision keeps it; name it "
+            f"torchvision:{name}:SPLIT:ROOT with a SPLIT of {', '.join(LAYOUTS[name].splits)} and the folder that "
+            f"torchvision is given as root"
+        )
 
 
 def _load(place: str) -> Any:

@@ -1,51 +1,77 @@
-"""Source: WebDataset tars, one file or a folder of them.
+"""Source: WebDataset tars, one file or a folder of them, plain or compressed.
 
 A sample is a run of members with the same key: the path up to the first dot of its last part (as `webdataset` groups
-them). The tars are indexed once, headers only, and then read by position; nothing is ever unpacked to disk.
+them). The tars are indexed once, headers only, and then read by position; nothing is ever unpacked to disk. A position
+in a compressed tar is reached by decompressing all before it, so its samples are rows in the order of the archive.
 """
 
 import os
 import re
-import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int64
 
+from viewkit.pipelines.pack.archive_stream import STREAM_ERRORS, open_archive
 from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import display, row_key, shuffled
 from viewkit.pipelines.pack.listing import Found, Listing, Texts, listing_digest, span
 from viewkit.pipelines.pack.raw import IMAGES, PATH, reject_file
+from viewkit.pipelines.pack.tar_index import TarIndex
+from viewkit.shards.codecs import one_line
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
 
-MEMBER = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]*)", re.DOTALL)
 EXTENSION = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}")
-BLOCK = 512
 LABEL_BYTES = 64
 """Members KEY.cls that are longer hold no class index."""
 
 
 def open_tars(root: Path, listing: Listing, config: PackConfig) -> "TarSources":
+    _refuse_class_folders(config)
+    rows_per_shard, max_bytes = config.rows_per_shard, config.max_file_mb * 10**6
+    beside = listing.beside("tars")
+    return TarSources(root, listing.tars, rows_per_shard=rows_per_shard, max_bytes=max_bytes, notes=beside)
+
+
+def open_compressed_tars(root: Path, listing: Listing, config: PackConfig) -> "StreamedTarSources":
+    _refuse_class_folders(config)
+    rows_per_shard, max_bytes = config.rows_per_shard, config.max_file_mb * 10**6
+    beside = listing.beside("compressed")
+    return StreamedTarSources(
+        root, listing.compressed, rows_per_shard=rows_per_shard, max_bytes=max_bytes, notes=beside
+    )
+
+
+def _refuse_class_folders(config: PackConfig) -> None:
     if config.labels == "folders":
         raise ConfigError("pack: labels 'folders' needs a folder of images; tars bring their labels as KEY.cls")
-    rows_per_shard, max_bytes = config.rows_per_shard, config.max_file_mb * 10**6
-    return TarSources(root, listing.tars, rows_per_shard=rows_per_shard, max_bytes=max_bytes)
 
 
-class TarSources:
-    """The samples of WebDataset tars; every member of a sample is kept under its own extension."""
+class Samples:
+    """The samples of tars; every member of a sample is kept under its own extension. `rows` is left to subclasses.
 
-    def __init__(self, root: Path, tars: Sequence[Found], *, rows_per_shard: int, max_bytes: int) -> None:
+    notes: lines to show beside its own.
+    """
+
+    kind: ClassVar[str]
+    """Of the listing's digest."""
+    classes: None = None
+    """Classes are the numbers of KEY.cls."""
+
+    def __init__(
+        self, root: Path, tars: Sequence[Found], *, rows_per_shard: int, max_bytes: int, notes: Sequence[str] = ()
+    ) -> None:
         self._root = os.fspath(root)
         self._tars = tuple(found.path for found in tars)
         self._rows_per_shard = rows_per_shard
         self._max_bytes = max_bytes
-        self.digest = listing_digest("tars", tars)
+        self.digest = listing_digest(self.kind, tars)
         names: list[str] = []
         tar_of: list[int] = []
         members: list[tuple[int, int]] = []
@@ -66,13 +92,16 @@ class TarSources:
                 "pack: the tars hold no sample named KEY.EXTENSION; "
                 "a WebDataset tar is needed, e.g. with the members 0001.jpg and 0001.cls"
             )
-        self._order = np.array(shuffled(names), dtype=np.int64)
+        self._order = np.array(self._in_order(names), dtype=np.int64)
         self._names, self._extensions = Texts(names), Texts(extensions)
         self._tar_of = np.array(tar_of, dtype=np.int32)
         self._members = np.array(members, dtype=np.int64).reshape(-1, 2)  # offset and size of each member
         self._starts = np.array(starts, dtype=np.int64)
         note = f"{left_out} members of the tars belong to no sample and were left out"
-        self.notes: tuple[str, ...] = (note,) if left_out else ()
+        self.notes: tuple[str, ...] = (*notes, *((note,) if left_out else ()))
+
+    def _in_order(self, names: Sequence[str]) -> Sequence[int]:
+        return shuffled(names)
 
     @property
     def num_rows(self) -> int:
@@ -83,40 +112,22 @@ class TarSources:
         return -(-self.num_rows // self._rows_per_shard)
 
     def keys(self, shard: int) -> Sequence[str]:
-        return [row_key(self._names[int(self._order[i])]) for i in span(shard, self._rows_per_shard, self.num_rows)]
+        return [self.key(i) for i in span(shard, self._rows_per_shard, self.num_rows)]
+
+    def key(self, i: int) -> str:
+        return row_key(self._names[int(self._order[i])])
+
+    def class_name(self, i: int) -> None:
+        return None
 
     def rows(self, shard: int) -> Iterator[Row | Reject]:
         """Raw rows of a shard. Raises `DataError` when a tar is no longer as long as it was when it was indexed."""
-        with ExitStack() as stack:
-            opened: dict[int, BinaryIO] = {}
-            for i in span(shard, self._rows_per_shard, self.num_rows):
-                sample = int(self._order[i])
-                tar = int(self._tar_of[sample])
-                if tar not in opened:
-                    opened[tar] = stack.enter_context(_open(os.path.join(self._root, self._tars[tar]), self._tars[tar]))
-                yield self._read(sample, opened[tar])
+        return self.read(span(shard, self._rows_per_shard, self.num_rows))
 
-    def row(self, i: int) -> Row | Reject:
-        sample = int(self._order[i])
-        name = self._tars[int(self._tar_of[sample])]
-        with _open(os.path.join(self._root, name), name) as stream:
-            return self._read(sample, stream)
+    def read(self, places: Sequence[int]) -> Iterator[Row | Reject]:
+        raise NotImplementedError
 
-    def labels(self) -> Int64[np.ndarray, " n"]:
-        """Read from every KEY.cls; one that is no class index counts as none, and its sample is a reject anyway."""
-        found = np.full(len(self._names), NO_CLASS, dtype=np.int64)
-        for tar in range(len(self._tars)):
-            with _open(os.path.join(self._root, self._tars[tar]), self._tars[tar]) as stream:
-                for sample in np.flatnonzero(self._tar_of == tar):
-                    for member in range(int(self._starts[sample]), int(self._starts[sample + 1])):
-                        offset, size = (int(number) for number in self._members[member])
-                        if self._extensions[member] == "cls" and size <= LABEL_BYTES:
-                            stream.seek(offset)
-                            label = stream.read(size).strip()
-                            found[sample] = int(label) if label.isdigit() and len(label) <= 9 else NO_CLASS
-        return found[self._order]
-
-    def _read(self, sample: int, stream: BinaryIO) -> Row | Reject:
+    def _read(self, sample: int, stream: BufferedIOBase) -> Row | Reject:
         name = self._names[sample]
         fields: dict[str, bytes] = {}
         path = name
@@ -129,10 +140,13 @@ class TarSources:
                 return reject_file(
                     name, "too_many_bytes", f"{extension} has {size}; max_file_mb allows {self._max_bytes}"
                 )
-            stream.seek(offset)
-            fields[extension] = stream.read(size)
+            tar = self._tars[int(self._tar_of[sample])]
+            try:
+                stream.seek(offset)
+                fields[extension] = stream.read(size)
+            except STREAM_ERRORS as error:
+                raise DataError(f"pack: the tar '{display(tar)}' can no longer be read: {one_line(error)}") from error
             if len(fields[extension]) != size:
-                tar = self._tars[int(self._tar_of[sample])]
                 raise DataError(f"pack: '{display(tar)}' has become shorter since it was listed; pack it again")
             if extension in IMAGES:
                 path = f"{name}.{extension}"
@@ -140,75 +154,64 @@ class TarSources:
         return Row(row_key(name), fields)
 
 
-class TarIndex:
-    """Where every member of every sample of one tar lies.
+class TarSources(Samples):
+    """The samples of plain tars, in the order of their names' hashes, read by position."""
 
-    samples: sample key -> extension -> (offset, size) in bytes, in the tar's order. left_out: files that are no member
-    of a sample (links, hidden names, names without an extension).
-    Raises `DataError` for a tar that is compressed, cut or broken, for keys that come back and for doubled members.
-    """
+    kind = "tars"
 
-    def __init__(self, path: str, name: str) -> None:
-        self.samples: dict[str, dict[str, tuple[int, int]]] = {}
-        self.left_out = 0
-        shown = display(name)
-        current: str | None = None
-        with _open(path, name) as stream:
-            for member in _members(stream, shown):
-                if member.isdir():
-                    continue
-                match = MEMBER.fullmatch(member.name.removeprefix("./"))
-                if match is None or not member.isreg() or member.issparse():
-                    self.left_out += 1
-                    continue
-                key, extension = match[1], match[2].lower()
-                if key != current and key in self.samples:
-                    raise DataError(
-                        f"pack: '{shown}' holds the sample '{display(key)}' twice, in different places; "
-                        "members of a sample must follow each other, and keys must differ (in WebDataset a key ends "
-                        "at the first dot of the name)"
-                    )
-                parts = self.samples.setdefault(key, {})
-                if extension in parts:
-                    raise DataError(f"pack: '{shown}' holds the member '{display(member.name)}' twice; remove one")
-                parts[extension] = (member.offset_data, member.size)
-                current = key
+    def read(self, places: Sequence[int]) -> Iterator[Row | Reject]:
+        with ExitStack() as stack:
+            opened: dict[int, BufferedIOBase] = {}
+            for i in places:
+                sample = int(self._order[i])
+                tar = int(self._tar_of[sample])
+                if tar not in opened:
+                    name = self._tars[tar]
+                    opened[tar] = stack.enter_context(open_archive(os.path.join(self._root, name), name))
+                yield self._read(sample, opened[tar])
 
+    def row(self, i: int) -> Row | Reject:
+        sample = int(self._order[i])
+        name = self._tars[int(self._tar_of[sample])]
+        with open_archive(os.path.join(self._root, name), name) as stream:
+            return self._read(sample, stream)
 
-def _open(path: str, name: str) -> BinaryIO:
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        raise DataError(f"pack: the tar '{display(name)}' cannot be read: {error.strerror}") from error
+    def labels(self) -> Int64[np.ndarray, " n"]:
+        """Read from every KEY.cls; one that is no class index counts as none, and its sample is a reject anyway."""
+        found = np.full(len(self._names), NO_CLASS, dtype=np.int64)
+        for tar in range(len(self._tars)):
+            with open_archive(os.path.join(self._root, self._tars[tar]), self._tars[tar]) as stream:
+                for sample in np.flatnonzero(self._tar_of == tar):
+                    for member in range(int(self._starts[sample]), int(self._starts[sample + 1])):
+                        offset, size = (int(number) for number in self._members[member])
+                        if self._extensions[member] == "cls" and size <= LABEL_BYTES:
+                            stream.seek(offset)
+                            label = stream.read(size).strip()
+                            found[sample] = int(label) if label.isdigit() and len(label) <= 9 else NO_CLASS
+        return found[self._order]
 
 
-def _members(stream: BinaryIO, shown: str) -> Iterator[tarfile.TarInfo]:
-    """The members of a tar, which must be complete.
+class StreamedTarSources(Samples):
+    """The samples of compressed tars, in the archives' order: whoever reads shards one after the other decompresses
+    once. The stream at hand stays open between shards; it is not pickled."""
 
-    `tarfile` takes a damaged header for the end of the archive, and what follows an end mark it never sees; so the
-    place where it stopped is checked.
-    """
-    length = os.fstat(stream.fileno()).st_size
-    damaged = f"pack: the tar '{shown}' is cut or damaged"
-    try:
-        with tarfile.open(fileobj=stream, mode="r:") as tar:
-            end = 0
-            while (member := tar.next()) is not None:
-                if member.size < 0 or tar.offset <= end:  # a forged size that would lead back, round and round
-                    raise tarfile.ReadError(f"the header before byte {end} holds an impossible size")
-                end = tar.offset
-                yield member
-                tar.members.clear()  # type: ignore[attr-defined]  # tarfile remembers every member; a million of them are a gigabyte
-            end = tar.offset
-    except (tarfile.TarError, OSError, ValueError, OverflowError, RecursionError) as error:
-        advice = "a plain, uncompressed tar is needed; copy it again or repack it"
-        raise DataError(f"{damaged}, or not a tar: {error}; {advice}") from error
-    stream.seek(end)
-    if stream.read(BLOCK) != bytes(BLOCK):
-        raise DataError(f"{damaged}: no end mark at byte {end} of {length}; copy it again or repack it")
-    while block := stream.read(1 << 20):
-        if block.count(0) != len(block):
-            raise DataError(
-                f"pack: the tar '{shown}' goes on after its end mark at byte {end} (concatenated tars?); "
-                "list the parts as separate files"
-            )
+    kind = "compressed tars"
+    _at: int | None = None
+    _stream: BufferedIOBase | None = None
+
+    def _in_order(self, names: Sequence[str]) -> Sequence[int]:
+        shuffled(names)  # two names that give one key are an error
+        return range(len(names))
+
+    def read(self, places: Sequence[int]) -> Iterator[Row | Reject]:
+        for sample in places:
+            tar = int(self._tar_of[sample])
+            if tar != self._at or self._stream is None:
+                if self._stream is not None:
+                    self._stream.close()
+                self._stream = open_archive(os.path.join(self._root, self._tars[tar]), self._tars[tar])
+                self._at = tar
+            yield self._read(sample, self._stream)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_at", "_stream")}

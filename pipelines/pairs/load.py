@@ -234,4 +234,4 @@ def rates(dataset: Dataset, pairs: str, quality: str = QUALITY) -> bool:
     """
     column = dataset.column(pairs)
     rated = dataset.column(quality).identity.inputs.values()
-    return bool({column.digest, column.identity.inputs.get("similarities")} & set(rated))
+    return bool({column.digest, *column.earlier, column.identity.inputs.get("similarities")} & set(rated))

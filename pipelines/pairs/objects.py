@@ -56,16 +56,19 @@ def read_annotation(fields: Mapping[str, bytes], size_px: tuple[int, int], where
     if "exif_orientation" in facts.get("done", ()):
         raise Unusable("the image was turned when it was packed")
     mask = read_mask(fields[MASK], where) if MASK in fields else None
-    if mask is not None and mask.shape != size_px:
+    whole = size_of_source(facts, size_px)
+    if mask is not None and mask.shape != whole:
         raise Unusable("the mask is of another size than the image")
-    declared = metadata.get("height", size_px[0]), metadata.get("width", size_px[1])
-    if mask is None and declared != size_px:
+    declared = metadata.get("height", whole[0]), metadata.get("width", whole[1])
+    if mask is None and declared != whole:
         raise Unusable("the boxes are of an image of another size")
+    scale = np.tile(np.array(size_px) / np.array(whole), 2)
+    mask = mask if mask is None or whole == size_px else nearest(mask, size_px)
     try:
         return Annotation(
             tuple(_category(each) for each in listed),
             np.array([bool(each.get("isthing", True)) for each in listed]),
-            np.array([_box(each) for each in listed], dtype=np.float64).reshape(-1, 4),
+            np.array([_box(each) for each in listed], dtype=np.float64).reshape(-1, 4) * scale,
             mask,
             np.array([each["value"] if mask is not None else 0 for each in listed], dtype=np.int64),
         )
@@ -74,6 +77,23 @@ def read_annotation(fields: Mapping[str, bytes], size_px: tuple[int, int], where
             f"{where}: its objects cannot be read ({error!r}); each needs 'bbox' and 'category' or 'category_id', and "
             "'value' where there is a mask"
         ) from error
+
+
+def size_of_source(facts: Mapping[str, Any], size_px: tuple[int, int]) -> tuple[int, int]:
+    """(height, width) that boxes and masks refer to: of the image before `pack --short-side-px` made it smaller."""
+    found = facts.get("source_size", size_px)
+    if not (isinstance(found, list | tuple) and len(found) == 2 and all(type(each) is int for each in found)):
+        raise Unusable("its size in the source is not known")
+    return (found[0], found[1]) if min(found) > 0 else size_px
+
+
+def nearest(mask: Int[np.ndarray, "h w"], size_px: tuple[int, int]) -> Int[np.ndarray, "g u"]:
+    """The mask in another size; every value is the one that lay at the middle of its pixel."""
+    rows, columns = (
+        np.minimum(((np.arange(new) + 0.5) * old / new).astype(np.int64), old - 1)
+        for new, old in zip(size_px, mask.shape, strict=True)
+    )
+    return mask[rows[:, None], columns[None]]
 
 
 def _category(listed: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ similarities are copied; the result is a column of its own, because a column has
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from viewkit.pipelines.vs2fi.scores import score_pairs
 from viewkit.shards.codecs import decode_npy, encode_npy
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.identity import Identity
 from viewkit.shards.row import Reject, Row
 
 ROWS_AT_ONCE = 256
@@ -53,6 +55,17 @@ class RescoreStage(MapStage[RescoreConfig]):
     def reads(self, config: RescoreConfig) -> tuple[str, ...]:
         return (self.source, "histograms")
 
+    def grows(self, config: RescoreConfig, dataset: Dataset, found: Identity, wanted: Identity) -> bool:
+        """Like any stage's, where the input "similarities" is the source."""
+
+        def named(identity: Identity) -> Identity:
+            inputs = dict(identity.inputs)
+            if "similarities" in inputs:
+                inputs[self.source] = inputs.pop("similarities")
+            return replace(identity, inputs=inputs)
+
+        return super().grows(config, dataset, named(found), named(wanted))
+
     def inputs(self, config: RescoreConfig, dataset: Dataset) -> Mapping[str, str]:
         """The histograms that are there now, the source's content as "similarities", and what that was made from.
 
@@ -62,6 +75,7 @@ class RescoreStage(MapStage[RescoreConfig]):
         if not dataset.is_column(self.source):
             return super().inputs(config, dataset)  # says what is missing
         require_scores(dataset.column(self.source))
+        dataset.require_grown(self.source, self.name)
         digests = {"similarities": dataset.column(self.source).digest, "precision": precision_of(dataset, self.source)}
         for name, wanted in dataset.column(self.source).identity.inputs.items():
             if name in ("histograms", *digests):

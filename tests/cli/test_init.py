@@ -52,6 +52,13 @@ def test_folders_named_like_splits_and_images_beside_folders_are_no_classes(tmp_
     assert (single.labels, single.classes) == ("none", 0)
 
 
+def test_a_zip_is_looked_at_as_its_folder_is(tmp_path):
+    images(tmp_path / "in", [f"{'abc'[place % 3]}/{place}.png" for place in range(12)])
+    shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path, "in")
+    assert look_at(str(tmp_path / "a.zip")) == look_at(str(tmp_path / "in"))
+    assert look_at(str(tmp_path / "a.zip")).classes == 3
+
+
 def test_tars_and_the_demo_bring_their_own_labels(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for i in range(6):

@@ -5,7 +5,8 @@ from toy_stages import LengthsConfig, LengthsStage
 
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.shards.errors import ConfigError, DataError
-from viewkit.shards.loader import Loader, epoch_permutation
+from viewkit.shards.loader import Loader
+from viewkit.shards.shuffle import order_of
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def test_epochs_differ_and_the_same_epoch_repeats(dataset):
 
 def test_the_shuffle_is_global(dataset):
     column = dataset.column("images")
-    shards = [column.index.shard[column.place_of[key]] for key in next(key_loader(dataset).epoch(0))]
+    shards = [column.index.shard_of(column.place_of[key]) for key in next(key_loader(dataset).epoch(0))]
     assert len(set(shards)) > 3
 
 
@@ -77,4 +78,4 @@ def test_an_error_in_a_transform_reaches_the_trainer(dataset):
 
 
 def test_a_permutation_holds_every_row_once():
-    assert np.array_equal(np.sort(epoch_permutation(1000, seed=3, epoch=7)), np.arange(1000))
+    assert np.array_equal(np.sort(order_of(1000, seed=3, epoch=7).rows(0, 1000)), np.arange(1000))

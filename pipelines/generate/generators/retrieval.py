@@ -36,7 +36,7 @@ class Retrieval(Generator):
         std: Float[Tensor, " d"],
         images: Column,
     ) -> None:
-        if len(index) != images.num_rows:
+        if len(index) not in (images.num_rows, *images.earlier.values()):  # new images find theirs among those before
             raise DataError(
                 f"generate: the index holds {len(index)} images and the column 'images' {images.num_rows}; delete the "
                 "folder 'foreground' of the dataset and rerun 'viewkit generate'"

@@ -185,7 +185,7 @@ def test_the_dataset_itself_is_not_packed(tmp_path: Path) -> None:
         (lambda root: root.rmdir(), "does not exist"),
         (lambda root: None, "is empty"),
         (lambda root: (root / "a.txt").write_text("x"), "holds 1 files, none of them an image"),
-        (lambda root: (root / "a.tar.gz").write_text("x"), "'a.tar.gz' is compressed"),
+        (lambda root: (root / "a.tar.gz").write_text("x"), "'a.tar.gz' is cut or damaged, or not a tar"),
     ],
 )
 def test_a_source_without_images_is_one_clear_line(make, message: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -187,16 +187,6 @@ def test_tars_that_are_no_webdataset_are_errors(members: list[tuple[str, bytes]]
         open_source(str(write_tar(tmp_path / "t.tar", members)), PackConfig())
 
 
-def test_compressed_tars_are_refused_with_advice(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tar.gz", "w:gz"):
-        pass
-    with pytest.raises(DataError, match="decompress it"):
-        open_source(str(tmp_path / "a.tar.gz"), PackConfig())
-    (tmp_path / "a.tar.gz").rename(tmp_path / "a.tar")
-    with pytest.raises(DataError, match="plain, uncompressed tar is needed"):
-        open_source(str(tmp_path / "a.tar"), PackConfig())
-
-
 def test_links_hidden_files_and_names_without_extension_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "t.tar"
     with tarfile.open(path, "w") as tar:
