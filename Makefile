@@ -37,7 +37,7 @@ $(VENV)/.ready: pyproject.toml setup.py pipelines/views/render/kernels.c $(CONST
 demo: setup  ## which pairs help? mosaics of photographs that ship with scikit-image; ends with verdicts and two pages
 	$(VIEWKIT) run demo demo:train $(DEMO)/train --test demo:test
 
-test: setup  ## run the tests (three minutes on two cores)
+test: setup  ## run the tests (two minutes on two cores)
 	$(PYTEST) -m 'not slow and not gpu'
 
 test-all: setup  ## run the slow tests too, and check the annotated types and shapes of every call

@@ -271,7 +271,7 @@ def test_an_encoder_in_a_folder_has_the_name_of_its_card(name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"generator": "dalle"}, "generator is 'dalle'; choose one of retrieval, unclip"),
+        ({"generator": "dalle"}, "generator is 'dalle'; choose one of retrieval, own, unclip"),
         ({"guidance_start": 0.5, "guidance_stop": 0.5}, "0 <= start < stop <= 1"),
         ({"guidance_stop": 1.5}, "guidance_stop 1.5"),
         ({"guidance_rescale": 2.0}, "guidance_rescale is 2.0"),

@@ -72,6 +72,7 @@ def test_weights_that_are_not_given_are_asked_for_by_name():
 def test_a_generator_has_its_own_encoder_or_the_estimator():
     assert {name: default_encoder(name) for name in GENERATORS} == {
         "retrieval": "estimator",
+        "own": "estimator",
         "unclip": "unclip",
         "kandinsky": "kandinsky",
         "ip-adapter": "ip-adapter",
