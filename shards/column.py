@@ -7,10 +7,9 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from io import FileIO
+from io import BufferedIOBase, FileIO
 from pathlib import Path
 from threading import Lock
-from typing import BinaryIO
 
 import xxhash
 
@@ -165,7 +164,7 @@ class Column:
             if shard < self.num_shards and find_tar(self.path, self.receipt(shard)).suffix == READY
         )
 
-    def _write_index(self, stream: BinaryIO, stamps: Sequence[Stamp]) -> None:
+    def _write_index(self, stream: BufferedIOBase, stamps: Sequence[Stamp]) -> None:
         builder = IndexBuilder(stream)
         states = [(each.plan["shards"], hashlib.sha256(each.identity.encode())) for each in self.identity.earlier]
         states.append((self.num_shards, hashlib.sha256(self.identity.digest.encode())))

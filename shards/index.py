@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import xxhash
@@ -71,15 +71,16 @@ class Keys(Sequence[str]):
         return len(self._index)
 
     @overload
-    def __getitem__(self, place: int) -> str: ...
+    def __getitem__(self, place: SupportsIndex) -> str: ...
     @overload
     def __getitem__(self, place: slice) -> list[str]: ...
-    def __getitem__(self, place: int | slice) -> str | list[str]:
+    def __getitem__(self, place: SupportsIndex | slice) -> str | list[str]:
         if isinstance(place, slice):
             return [self[i] for i in range(*place.indices(len(self)))]
-        if not -len(self) <= place < len(self):
-            raise IndexError(place)
-        _, block, row = self._index.find(int(place) % len(self))
+        index = place.__index__()
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        _, block, row = self._index.find(index % len(self))
         return block.key(row)
 
     def __iter__(self) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Writes an index of a column's rows (`index`), receipt by receipt."""
 
-from typing import Any, BinaryIO
+from io import BufferedIOBase
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -14,7 +15,7 @@ from viewkit.shards.receipt import Receipt
 class IndexBuilder:
     """Writes an index, receipt by receipt in order; memory holds 16 bytes a row, of which the hashes are sorted."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BufferedIOBase) -> None:
         self._stream, self._at = stream, 0
         self._numbers: dict[str, int] = {}
         self._table: list[tuple[Any, ...]] = []

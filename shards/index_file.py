@@ -10,8 +10,8 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import open_own, part_path
@@ -49,7 +49,7 @@ def read_index(column: Path, identity: str, stamps: list[Stamp]) -> RowIndex | N
     return index if made_from == stamps else None
 
 
-def make_index(column: Path, stamps: list[Stamp], write: Callable[[BinaryIO], None]) -> RowIndex:
+def make_index(column: Path, stamps: list[Stamp], write: Callable[[BufferedIOBase], None]) -> RowIndex:
     """What `write` writes, as a file where that pays and can be; else in memory."""
     newest = max((changed for _, changed in stamps), default=0)
     if sum(size for size, _ in stamps) >= LEAST_BYTES and time.time_ns() - newest >= SETTLED_NS:
@@ -60,11 +60,11 @@ def make_index(column: Path, stamps: list[Stamp], write: Callable[[BinaryIO], No
     return RowIndex(memoryview(stream.getvalue()))
 
 
-def _written(path: Path, write: Callable[[BinaryIO], None]) -> RowIndex:
+def _written(path: Path, write: Callable[[BufferedIOBase], None]) -> RowIndex:
     path.parent.mkdir(exist_ok=True)
     part = part_path(path)
     try:
-        with open(part, "xb", buffering=1 << 20, opener=open_own) as file:
+        with io.BufferedWriter(io.FileIO(part, "xb", opener=open_own), 1 << 20) as file:
             write(file)
         os.replace(part, path)
     finally:
