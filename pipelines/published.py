@@ -6,14 +6,15 @@ Below the stages, so that the page can show it: experiments stand above them.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from viewkit.shards import schema
-from viewkit.shards.codecs import decode_json
-from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import read_document, write_document
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import make_folder, read_file
+
+if TYPE_CHECKING:
+    from viewkit.shards.dataset import Dataset
 
 ERRORS = 2.0
 """Standard errors that a doubt is."""
@@ -75,14 +76,14 @@ class Comparison:
         return None if self.yours is None else ERRORS * self.yours.error
 
 
-def write_record(record: Record, dataset: Dataset) -> None:
+def write_record(record: Record, dataset: "Dataset") -> None:
     """Keep the experiment in ``experiments/NAME.json`` of the dataset; a record of another state is replaced."""
     folder = dataset.path / FOLDER
     make_folder(folder)
     write_document(folder / f"{record.name}.json", asdict(record))
 
 
-def read_records(dataset: Dataset) -> list[Record]:
+def read_records(dataset: "Dataset") -> list[Record]:
     """The experiments that the dataset was made for, by name. `DataError` for a damaged record."""
     found = []
     for path in sorted((dataset.path / FOLDER).glob("*.json")):
@@ -97,7 +98,7 @@ def read_records(dataset: Dataset) -> list[Record]:
     return found
 
 
-def compare_published(published: Sequence[Published], dataset: Dataset) -> list[Comparison]:
+def compare_published(published: Sequence[Published], dataset: "Dataset") -> list[Comparison]:
     """A line for every published number, then for the gain of every run over the first run that has the same number."""
     return compare(published, {entry: _measured(entry, dataset) for entry in published})
 
@@ -123,8 +124,10 @@ def _label(entry: Published) -> str:
     return shown if entry.folder == "eval" else f"{shown} ({entry.folder})"
 
 
-def _measured(entry: Published, dataset: Dataset) -> Measured | None:
+def _measured(entry: Published, dataset: "Dataset") -> Measured | None:
     """None where the evaluation is not complete, or has no such number."""
+    from viewkit.shards.codecs import decode_json
+
     name = f"runs/{entry.run}/{entry.folder}"
     if name not in dataset.artifacts() or not (evaluation := dataset.artifact(name)).is_complete:
         return None
