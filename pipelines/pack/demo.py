@@ -7,7 +7,6 @@ that pixels alone do not solve it (5-NN accuracy of raw pixels: 0.35, chance: 1/
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import islice, product
@@ -19,11 +18,11 @@ from jaxtyping import Int64, UInt8
 
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import path_digest
-from viewkit.pipelines.pack.listing import span
+from viewkit.pipelines.pack.numbered import RowByRow
 from viewkit.pipelines.pack.raw import LABEL, PATH
 from viewkit.shards.codecs import decode_with_pillow, encode_json, encode_png
 from viewkit.shards.errors import ConfigError, DataError
-from viewkit.shards.row import Reject, Row
+from viewkit.shards.row import Row
 
 PHOTOGRAPHS = {
     "astronaut": "astronaut.png",
@@ -71,10 +70,8 @@ def open_demo(split: str, config: PackConfig) -> "DemoSources":
     return DemoSources(split or "train", rows_per_shard=config.rows_per_shard)
 
 
-class DemoSources:
+class DemoSources(RowByRow):
     """Tiles of one split, ``train`` or ``test``, cut when they are read."""
-
-    notes: tuple[str, ...] = ()
 
     def __init__(self, split: str, *, rows_per_shard: int) -> None:
         self._rows_per_shard = rows_per_shard
@@ -88,16 +85,8 @@ class DemoSources:
     def num_rows(self) -> int:
         return len(self._tiles)
 
-    @property
-    def num_shards(self) -> int:
-        return -(-self.num_rows // self._rows_per_shard)
-
-    def keys(self, shard: int) -> Sequence[str]:
-        return [self._tiles[i].key for i in span(shard, self._rows_per_shard, self.num_rows)]
-
-    def rows(self, shard: int) -> Iterator[Row | Reject]:
-        for i in span(shard, self._rows_per_shard, self.num_rows):
-            yield self.row(i)
+    def key(self, i: int) -> str:
+        return self._tiles[i].key
 
     def row(self, i: int) -> Row:
         name, top, left = tile = self._tiles[i]

@@ -2,17 +2,13 @@
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-from jaxtyping import Int64
-
-from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import display, row_key, shuffled
-from viewkit.pipelines.pack.listing import Listing, Texts, listing_digest, span
-from viewkit.pipelines.pack.raw import LABEL, PATH, extension_of, reject_file
+from viewkit.pipelines.pack.listing import Listing, Texts, listing_digest
+from viewkit.pipelines.pack.numbered import ClassFolders
+from viewkit.pipelines.pack.raw import PATH, extension_of, reject_file
 from viewkit.shards.row import Reject, Row
 
 
@@ -26,7 +22,7 @@ def open_folder(root: Path, listing: Listing, config: PackConfig) -> "FolderSour
     )
 
 
-class FolderSources:
+class FolderSources(ClassFolders):
     """Every image-looking file below a folder, as found: nothing is decoded here.
 
     listing: the result of `list_folder(root)`.
@@ -54,23 +50,6 @@ class FolderSources:
     def num_rows(self) -> int:
         return len(self._paths)
 
-    @property
-    def num_shards(self) -> int:
-        return -(-self.num_rows // self._rows_per_shard)
-
-    def keys(self, shard: int) -> Sequence[str]:
-        return [self.key(i) for i in span(shard, self._rows_per_shard, self.num_rows)]
-
-    def rows(self, shard: int) -> Iterator[Row | Reject]:
-        """Raw rows: a file's bytes under its extension as found, its path, and its class."""
-        return self.read(span(shard, self._rows_per_shard, self.num_rows))
-
-    def labels(self) -> Int64[np.ndarray, " n"]:
-        if self.classes is None:
-            return np.full(self.num_rows, NO_CLASS, dtype=np.int64)
-        number: dict[str | None, int] = {name: index for index, name in enumerate(self.classes)}
-        return np.array([number.get(self.class_name(i), NO_CLASS) for i in range(self.num_rows)], dtype=np.int64)
-
     def class_name(self, i: int) -> str | None:
         """The first-level folder; None of an image that lies beside these."""
         first, slash, _ = self._paths[i].partition("/")
@@ -79,22 +58,16 @@ class FolderSources:
     def key(self, i: int) -> str:
         return row_key(self._paths[i])
 
-    def read(self, places: Sequence[int]) -> Iterator[Row | Reject]:
-        return (self.row(i) for i in places)
-
     def row(self, i: int) -> Row | Reject:
+        """A file's bytes under its extension as found, its path, and its class."""
         path = self._paths[i]
         data = read_file(self._root, path, self._max_bytes)
         if isinstance(data, Reject):
             return data
-        fields = {extension_of(path): data, PATH: path.encode("utf-8", "surrogateescape")}
-        if self.classes is not None:
-            first = self.class_name(i)
-            if first is None:
-                return reject_file(path, "no_label", "it lies beside the class folders, not in one")
-            fields["cls"] = b"%d" % int(np.searchsorted(np.array(self.classes, dtype=object), first))
-            fields[LABEL] = first.encode("utf-8", "surrogateescape")
-        return Row(row_key(path), fields)
+        own = self.class_fields(i, path)
+        if isinstance(own, Reject):
+            return own
+        return Row(row_key(path), {extension_of(path): data, PATH: path.encode("utf-8", "surrogateescape"), **own})
 
 
 def read_file(root: str, path: str, max_bytes: int) -> bytes | Reject:

@@ -1,20 +1,18 @@
 """The images of a packed dataset as a source, for mosaics of them."""
 
-from collections.abc import Iterator, Sequence
-
 import numpy as np
 from jaxtyping import Int64
 
 from viewkit.pipelines.labels import labels_digest, labels_of
 from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
-from viewkit.pipelines.pack.listing import span
+from viewkit.pipelines.pack.numbered import RowByRow
 from viewkit.pipelines.pack.raw import LABEL, PATH
 from viewkit.shards.codecs import decode_json, image_field
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError
-from viewkit.shards.row import Reject, Row
+from viewkit.shards.row import Row
 
 
 def open_packed(dataset: Dataset, config: PackConfig) -> "PackedSources":
@@ -23,11 +21,9 @@ def open_packed(dataset: Dataset, config: PackConfig) -> "PackedSources":
     return PackedSources(dataset, config.rows_per_shard)
 
 
-class PackedSources:
+class PackedSources(RowByRow):
     """The rows of the column `images`, in its order, with labels that were attached to them later; every read is
     checked. `DataError` where column or labels are unfinished."""
-
-    notes: tuple[str, ...] = ()
 
     def __init__(self, dataset: Dataset, rows_per_shard: int) -> None:
         self._column = dataset.column("images")
@@ -40,16 +36,8 @@ class PackedSources:
     def num_rows(self) -> int:
         return self._column.num_rows
 
-    @property
-    def num_shards(self) -> int:
-        return -(-self.num_rows // self._rows_per_shard)
-
-    def keys(self, shard: int) -> Sequence[str]:
-        return [self._column.keys()[i] for i in span(shard, self._rows_per_shard, self.num_rows)]
-
-    def rows(self, shard: int) -> Iterator[Row | Reject]:
-        for i in span(shard, self._rows_per_shard, self.num_rows):
-            yield self.row(i)
+    def key(self, index: int) -> str:
+        return self._column.keys()[index]
 
     def row(self, index: int) -> Row:
         row = self._column.row(index)

@@ -14,7 +14,8 @@ import numpy as np
 
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import display, path_digest, row_key
-from viewkit.pipelines.pack.listing import Found, Listing, listing_digest, span
+from viewkit.pipelines.pack.listing import Found, Listing, listing_digest
+from viewkit.pipelines.pack.numbered import NumberedSources
 from viewkit.pipelines.pack.parquet_columns import ImageTable, table_of
 from viewkit.pipelines.pack.raw import IMAGES, LABEL, PATH, extension_of, reject_file
 from viewkit.shards.codecs import one_line
@@ -42,7 +43,7 @@ class RowGroup:
     rows: int
 
 
-class ParquetSources:
+class ParquetSources(NumberedSources):
     """The rows of parquet files. A row's path is the file's own, ``/`` and its number, then ``/`` and the path that
     it holds beside its bytes, if any; its key is made of file and number alone."""
 
@@ -81,18 +82,8 @@ class ParquetSources:
     def num_rows(self) -> int:
         return int(self._ends[-1])
 
-    @property
-    def num_shards(self) -> int:
-        return -(-self.num_rows // self._rows_per_shard)
-
-    def keys(self, shard: int) -> Sequence[str]:
-        return [self.key(i) for i in span(shard, self._rows_per_shard, self.num_rows)]
-
     def key(self, i: int) -> str:
         return row_key(self._path(*self._find(i)))
-
-    def rows(self, shard: int) -> Iterator[Row | Reject]:
-        return self.read(span(shard, self._rows_per_shard, self.num_rows))
 
     def read(self, places: Sequence[int]) -> Iterator[Row | Reject]:
         """places: the quicker the more of them rise one by one; memory holds a few rows."""

@@ -20,7 +20,8 @@ from viewkit.pipelines.pack.archive_stream import STREAM_ERRORS, open_archive
 from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import display, row_key, shuffled
-from viewkit.pipelines.pack.listing import Found, Listing, Texts, listing_digest, span
+from viewkit.pipelines.pack.listing import Found, Listing, Texts, listing_digest
+from viewkit.pipelines.pack.numbered import NumberedSources
 from viewkit.pipelines.pack.raw import IMAGES, PATH, reject_file
 from viewkit.pipelines.pack.tar_index import TarIndex
 from viewkit.shards.codecs import one_line
@@ -53,8 +54,10 @@ def _refuse_class_folders(config: PackConfig) -> None:
         raise ConfigError("pack: labels 'folders' needs a folder of images; tars bring their labels as KEY.cls")
 
 
-class Samples:
-    """The samples of tars; every member of a sample is kept under its own extension. `rows` is left to subclasses.
+class Samples(NumberedSources):
+    """The samples of tars; every member of a sample is kept under its own extension.
+
+    Reading raises `DataError` when a tar is no longer as long as it was when it was indexed.
 
     notes: lines to show beside its own.
     """
@@ -107,25 +110,11 @@ class Samples:
     def num_rows(self) -> int:
         return len(self._names)
 
-    @property
-    def num_shards(self) -> int:
-        return -(-self.num_rows // self._rows_per_shard)
-
-    def keys(self, shard: int) -> Sequence[str]:
-        return [self.key(i) for i in span(shard, self._rows_per_shard, self.num_rows)]
-
     def key(self, i: int) -> str:
         return row_key(self._names[int(self._order[i])])
 
     def class_name(self, i: int) -> None:
         return None
-
-    def rows(self, shard: int) -> Iterator[Row | Reject]:
-        """Raw rows of a shard. Raises `DataError` when a tar is no longer as long as it was when it was indexed."""
-        return self.read(span(shard, self._rows_per_shard, self.num_rows))
-
-    def read(self, places: Sequence[int]) -> Iterator[Row | Reject]:
-        raise NotImplementedError
 
     def _read(self, sample: int, stream: BufferedIOBase) -> Row | Reject:
         name = self._names[sample]

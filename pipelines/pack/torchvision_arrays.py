@@ -1,7 +1,7 @@
 """CIFAR-10, CIFAR-100 and STL-10 as they lie on disk: arrays of pixels, which become PNGs."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ from viewkit.pipelines.pack.array_pickle import DAMAGED, ArrayRecord, read_array
 from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import display, row_key, shuffled
-from viewkit.pipelines.pack.listing import Found, Texts, listing_digest, span
+from viewkit.pipelines.pack.listing import Found, Texts, listing_digest
+from viewkit.pipelines.pack.numbered import RowByRow
 from viewkit.pipelines.pack.raw import LABEL, PATH
 from viewkit.shards.codecs import encode_png, one_line
 from viewkit.shards.errors import DataError
-from viewkit.shards.row import Reject, Row
+from viewkit.shards.row import Row
 
 CIFAR_SIDE_PX, STL_SIDE_PX = 32, 96
 MOST_BYTES = 10**9
@@ -36,13 +37,11 @@ class Batch:
 Read = Callable[[Path], Batch]
 
 
-class ArraySources:
+class ArraySources(RowByRow):
     """Images of arrays in files. read: module-level function of a file's path, called once a process.
 
     turned: whether images are stored column by column.
     """
-
-    notes: tuple[str, ...] = ()
 
     def __init__(
         self, kind: str, files: Sequence[Path], read: Read, names: Sequence[str], config: PackConfig, *, turned: bool
@@ -71,15 +70,8 @@ class ArraySources:
     def num_rows(self) -> int:
         return len(self._paths)
 
-    @property
-    def num_shards(self) -> int:
-        return -(-self.num_rows // self._rows_per_shard)
-
-    def keys(self, shard: int) -> Sequence[str]:
-        return [row_key(self._paths[i]) for i in span(shard, self._rows_per_shard, self.num_rows)]
-
-    def rows(self, shard: int) -> Iterator[Row | Reject]:
-        return (self.row(i) for i in span(shard, self._rows_per_shard, self.num_rows))
+    def key(self, i: int) -> str:
+        return row_key(self._paths[i])
 
     def labels(self) -> Int64[np.ndarray, " n"]:
         return self._labels

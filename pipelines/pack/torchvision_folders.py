@@ -8,7 +8,7 @@ ImageFolder (ImageNet, Imagenette, EuroSAT, Country211) is packed as a folder, w
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,8 @@ from jaxtyping import Int64
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.folder import read_file
 from viewkit.pipelines.pack.keys import display, row_key, shuffled
-from viewkit.pipelines.pack.listing import Found, Texts, listing_digest, span
+from viewkit.pipelines.pack.listing import Found, Texts, listing_digest
+from viewkit.pipelines.pack.numbered import RowByRow
 from viewkit.pipelines.pack.raw import LABEL, PATH, extension_of
 from viewkit.shards.codecs import one_line
 from viewkit.shards.document import digest
@@ -85,10 +86,8 @@ def open_torchvision(rest: str, config: PackConfig) -> Any:
     return ListedSources(f"torchvision:{name}:{split}", folder, found, config)
 
 
-class ListedSources:
+class ListedSources(RowByRow):
     """The images of a list below a folder, with the classes it gives; files are read when their turn comes."""
-
-    notes: tuple[str, ...] = ()
 
     def __init__(self, kind: str, root: Path, listed: Listed, config: PackConfig) -> None:
         self._root = os.fspath(root)
@@ -104,15 +103,8 @@ class ListedSources:
     def num_rows(self) -> int:
         return len(self._paths)
 
-    @property
-    def num_shards(self) -> int:
-        return -(-self.num_rows // self._rows_per_shard)
-
-    def keys(self, shard: int) -> Sequence[str]:
-        return [row_key(self._paths[i]) for i in span(shard, self._rows_per_shard, self.num_rows)]
-
-    def rows(self, shard: int) -> Iterator[Row | Reject]:
-        return (self.row(i) for i in span(shard, self._rows_per_shard, self.num_rows))
+    def key(self, i: int) -> str:
+        return row_key(self._paths[i])
 
     def labels(self) -> Int64[np.ndarray, " n"]:
         return self._labels

@@ -5,15 +5,13 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
 
-from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import display, row_key, shuffled
 from viewkit.pipelines.pack.listing import (
@@ -23,9 +21,9 @@ from viewkit.pipelines.pack.listing import (
     Texts,
     annotations_among,
     listing_digest,
-    span,
 )
-from viewkit.pipelines.pack.raw import LABEL, PATH, extension_of, reject_file
+from viewkit.pipelines.pack.numbered import ClassFolders
+from viewkit.pipelines.pack.raw import PATH, extension_of, reject_file
 from viewkit.shards.codecs import one_line
 from viewkit.shards.errors import DataError
 from viewkit.shards.row import Reject, Row
@@ -49,7 +47,7 @@ def open_zips(root: Path, listing: Listing, config: PackConfig) -> "ZipSources":
     )
 
 
-class ZipSources:
+class ZipSources(ClassFolders):
     """Every image-looking member of zip files; its path is the zip's own, ``/``, and the member's.
 
     labels: with ``folders``, a row's class is its first folder below those that all images share.
@@ -93,32 +91,13 @@ class ZipSources:
     def num_rows(self) -> int:
         return len(self._paths)
 
-    @property
-    def num_shards(self) -> int:
-        return -(-self.num_rows // self._rows_per_shard)
-
     def key(self, i: int) -> str:
         return row_key(self._paths[i])
-
-    def keys(self, shard: int) -> Sequence[str]:
-        return [self.key(i) for i in span(shard, self._rows_per_shard, self.num_rows)]
-
-    def rows(self, shard: int) -> Iterator[Row | Reject]:
-        return self.read(span(shard, self._rows_per_shard, self.num_rows))
-
-    def read(self, places: Sequence[int]) -> Iterator[Row | Reject]:
-        return (self.row(i) for i in places)
 
     def class_name(self, i: int) -> str | None:
         """The member's first folder below the shared ones; None of one that lies beside the folders."""
         first, slash, _ = self._member(i)[self._above :].partition("/")
         return first if slash else None
-
-    def labels(self) -> Int64[np.ndarray, " n"]:
-        if self.classes is None:
-            return np.full(self.num_rows, NO_CLASS, dtype=np.int64)
-        number: dict[str | None, int] = {name: index for index, name in enumerate(self.classes)}
-        return np.array([number.get(self.class_name(i), NO_CLASS) for i in range(self.num_rows)], dtype=np.int64)
 
     def row(self, i: int) -> Row | Reject:
         path, number = self._paths[i], int(self._zip_of[i])
@@ -129,14 +108,10 @@ class ZipSources:
         data = self._data(archive, member, path)
         if isinstance(data, Reject):
             return data
-        fields = {extension_of(path): data, PATH: path.encode("utf-8", "surrogateescape")}
-        if self.classes is not None:
-            name = self.class_name(i)
-            if name is None:
-                return reject_file(path, "no_label", "it lies beside the class folders, not in one")
-            fields["cls"] = b"%d" % self.classes.index(name)
-            fields[LABEL] = name.encode("utf-8", "surrogateescape")
-        return Row(row_key(path), fields)
+        own = self.class_fields(i, path)
+        if isinstance(own, Reject):
+            return own
+        return Row(row_key(path), {extension_of(path): data, PATH: path.encode("utf-8", "surrogateescape"), **own})
 
     def _member(self, i: int) -> str:
         return self._paths[i][len(self._zips[int(self._zip_of[i])]) + 1 :]

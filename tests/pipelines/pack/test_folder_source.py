@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from sources import everything
 
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import row_key
@@ -34,16 +35,6 @@ def write(root: Path, *names: str) -> None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (20, 20), (number, 1, 2)).save(path, "PNG")
-
-
-def everything(source: PackSources) -> list[Row | Reject]:
-    rows = []
-    for shard in range(source.num_shards):
-        found = list(source.rows(shard))
-        assert [row.key for row in found] == list(source.keys(shard))
-        rows += found
-    assert len(rows) == source.num_rows
-    return rows
 
 
 def paths(source: PackSources) -> set[str]:
