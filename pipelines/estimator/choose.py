@@ -1,16 +1,12 @@
 """Which preset fits: by the number and the side of the images, and by what the machine can train in bearable time."""
 
 from dataclasses import dataclass
-from statistics import median
 
 from viewkit.pipelines.engine.execution import cores
-from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.estimator.config import PRESETS, EstimatorConfig, PresetName
-from viewkit.shards.codecs import decode_image, decode_json
+from viewkit.pipelines.sides import median_side
 from viewkit.shards.dataset import Dataset
 
-SAMPLE = 64
-"""Images whose sides are looked at."""
 SIDE_SLACK = 1.25
 """So much larger than the images may the views of a preset be."""
 
@@ -53,8 +49,7 @@ class Situation:
 def situation_of(dataset: Dataset, device: str) -> Situation:
     """Of the images of a dataset on a device of this machine."""
     images, kind = dataset.column("images"), device.partition(":")[0]
-    sides = [_short_side(images.fields(images.place_of[key])) for key in smallest(images.keys(), SAMPLE)]
-    return Situation(images.num_rows, int(median(sides or [0])), kind if kind in BEARABLE_S else "cuda", cores())
+    return Situation(images.num_rows, int(median_side(images) or 0), kind if kind in BEARABLE_S else "cuda", cores())
 
 
 def choose_preset(config: EstimatorConfig, now: Situation) -> tuple[PresetName, str]:
@@ -92,9 +87,3 @@ def _time(seconds: float) -> str:
     if seconds < 5400:
         return f"{max(1, round(seconds / 60))} min"
     return f"{seconds / 3600:.0f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
-
-
-def _short_side(fields: dict[str, bytes]) -> int:
-    facts = decode_json(fields["json"]) if "json" in fields else {}
-    size = facts.get("size") if isinstance(facts, dict) else None
-    return min(size) if size else min(decode_image(fields).shape[:2])

@@ -27,6 +27,7 @@ from viewkit.pipelines.training.cost import count_step
 from viewkit.pipelines.training.loop import CHECKPOINT, train
 from viewkit.pipelines.training.optimisers import create_optimiser, decay_all
 from viewkit.pipelines.training.prepare import Optimisation, Training, prepare_training, schedule_of
+from viewkit.pipelines.training.presets import settled_preset
 from viewkit.pipelines.training.schedules import fitted_momentum
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.policy import Policy
@@ -104,13 +105,8 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         """A preset "auto" decided: the one of the estimator that is there or was begun, else what fits."""
         if config.preset != "auto" or self.other is not None:
             return config
-        if dataset.is_artifact(self.writes):
-            there = dataset.identity(self.writes).config.get("preset")
-            if there in PRESETS:
-                return replace(config, preset=there)
-        if not dataset.is_column("images"):
-            return replace(config, preset=next(iter(PRESETS)))  # `inputs` says what is missing
-        return replace(config, preset=choose_preset(config, situation_of(dataset, device))[0])
+        settled = settled_preset(dataset, self.writes, PRESETS)
+        return replace(config, preset=settled or choose_preset(config, situation_of(dataset, device))[0])
 
     def advice(self, config: EstimatorConfig, dataset: Dataset, device: str) -> list[str]:
         if config.preset != "auto" or self.other is not None or dataset.is_artifact(self.writes):

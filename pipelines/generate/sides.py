@@ -1,27 +1,11 @@
-"""How large the images of a column are."""
-
-from contextlib import suppress
+"""The side at which generated views are stored."""
 
 import numpy as np
 
-from viewkit.pipelines.engine.seeds import smallest
-from viewkit.shards.codecs import image_field, image_size
+from viewkit.pipelines.sides import median_side
 from viewkit.shards.column import Column
-from viewkit.shards.errors import DataError
 
 SMALLEST_PX, LARGEST_PX = 32, 512
-SIZED = 64
-"""Images whose sizes are looked at."""
-
-
-def median_side(images: Column) -> float | None:
-    """Median short side of the `SIZED` images with the smallest key hashes, from their headers; None where none can be
-    read."""
-    sizes = []
-    for key in smallest(images.keys(), SIZED):
-        with suppress(DataError):  # an image that is none is a reject of its own
-            sizes.append(min(image_size(image_field(images.fields(images.place_of[key]))[1])))
-    return float(np.median(sizes)) if sizes else None
 
 
 def natural_px(images: Column) -> int:

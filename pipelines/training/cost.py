@@ -15,7 +15,7 @@ from viewkit.pipelines.models.backbone import Backbone
 from viewkit.pipelines.training.loop import BatchSelector, Source, train_step
 from viewkit.pipelines.training.schedules import Schedule
 from viewkit.pipelines.training.step import Stepper
-from viewkit.pipelines.training.trained import Trained
+from viewkit.pipelines.training.trainable import Trainable
 from viewkit.shards.spans import spanned
 
 LEARNING = 3
@@ -70,7 +70,7 @@ def counting(network: nn.Module) -> Iterator[Counted]:
 
 @spanned("count operations")
 def count_step(
-    framework: Trained,
+    framework: Trainable,
     optimiser: Optimizer,
     source: Source,
     schedule: Schedule,

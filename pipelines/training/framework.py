@@ -18,7 +18,7 @@ from torch import Tensor
 from viewkit.pipelines.distributed import gather, mean_over_processes
 from viewkit.pipelines.losses.row_weights import weighted_mean
 from viewkit.pipelines.models.backbone import Backbone, Encoded
-from viewkit.pipelines.training.trained import Trained
+from viewkit.pipelines.training.trainable import Trainable
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ Merge = Callable[[Sequence[Outputs]], Sequence[Outputs]]
 """Makes one view of each side's m views before they are compared (Fea_avg, DSF: `sides.merge_sides`)."""
 
 
-class Framework(Trained):
+class Framework(Trainable):
     """A self-supervised method: its networks, its loss, and what it does after a step. It knows nothing of selection.
 
     joins_sides: with m views a side, those of a side make one pass (`join_views`), so batch norms see them together.

@@ -25,7 +25,7 @@ from viewkit.pipelines.training.monitoring import Alarms, MetricsLog, Monitoring
 from viewkit.pipelines.training.optimisers import set_rates
 from viewkit.pipelines.training.schedules import Schedule
 from viewkit.pipelines.training.step import Stepper
-from viewkit.pipelines.training.trained import Trained
+from viewkit.pipelines.training.trainable import Trainable
 from viewkit.shards.spans import span, unit
 
 CHECKPOINT = "checkpoint/last.safetensors"
@@ -64,7 +64,7 @@ class SizedSource(Source, Protocol):
 
 
 def train(
-    framework: Trained,
+    framework: Trainable,
     optimiser: Optimizer,
     source: Source,
     schedule: Schedule,
@@ -143,7 +143,7 @@ def _logs(run: Run, monitoring: Monitoring, step: int) -> list[MetricsLog | Tens
 
 
 def train_step(
-    framework: Trained,
+    framework: Trainable,
     optimiser: Optimizer,
     batch: ViewBatch,
     schedule: Schedule,
@@ -156,7 +156,7 @@ def train_step(
 
 
 def time_steps(
-    framework: Trained,
+    framework: Trainable,
     optimiser: Optimizer,
     source: SizedSource,
     schedule: Schedule,
@@ -235,7 +235,7 @@ class Window:
         self.wait_s += batch.wait_s
         self.render_s += batch.render_s
 
-    def line(self, framework: Trained, steps_per_epoch: int, schedule: Schedule) -> dict[str, float | int]:
+    def line(self, framework: Trainable, steps_per_epoch: int, schedule: Schedule) -> dict[str, float | int]:
         """One line of metrics.jsonl. loss: mean of the window's steps; step: finished steps; the rest by its name.
 
         Loss, spread and counts are those of all processes.
@@ -262,7 +262,7 @@ class Window:
         }
 
 
-def _health(framework: Trained) -> dict[str, float]:
+def _health(framework: Trainable) -> dict[str, float]:
     """How many dimensions the features of the last batch, of all processes, still fill."""
     if framework.features is None:
         return {}

@@ -14,7 +14,7 @@ from viewkit.pipelines.models.backbone import Encoded
 from viewkit.pipelines.models.compiling import compile_privately
 from viewkit.pipelines.models.dropping import drop_paths
 from viewkit.pipelines.training.framework import Framework
-from viewkit.pipelines.training.trained import Trained
+from viewkit.pipelines.training.trainable import Trainable
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.spans import span
 
@@ -45,7 +45,7 @@ class Stepper:
 
     def __call__(
         self,
-        framework: Trained,
+        framework: Trainable,
         optimiser: Optimizer,
         views: Sequence[Float[Tensor, "n 3 _s _s"]],
         weights: Float[Tensor, " n"] | None,
@@ -68,7 +68,7 @@ class Stepper:
             self._update(framework, optimiser)
         return loss.detach()
 
-    def _update(self, framework: Trained, optimiser: Optimizer) -> None:
+    def _update(self, framework: Trainable, optimiser: Optimizer) -> None:
         if self.scaler is not None:
             self.scaler.unscale_(optimiser)
         framework.before_update()

@@ -1,7 +1,7 @@
 """Which preset fits the images and the machine; what no preset can do is refused."""
 
 from viewkit.pipelines.generate.own.config import PRESETS, PresetName
-from viewkit.pipelines.generate.sides import median_side
+from viewkit.pipelines.sides import median_side
 from viewkit.shards.column import Column
 from viewkit.shards.errors import DataError
 

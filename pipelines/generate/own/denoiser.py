@@ -10,7 +10,7 @@ from torch import Tensor
 from viewkit.pipelines.models.backbone import Encoded
 from viewkit.pipelines.models.compiling import compile_privately
 from viewkit.pipelines.models.momentum import momentum_copy
-from viewkit.pipelines.training.trained import Trained
+from viewkit.pipelines.training.trainable import Trainable
 
 LONGEST_GRADIENT = 1.0
 """Norm to which a step's gradient is cut."""
@@ -18,7 +18,7 @@ EMA_DECAY, EMA_POWER = 0.999, 0.75
 """Largest decay of the average; after s steps it is at most 1 - (1 + s) ^ -0.75, so that it forgets the start."""
 
 
-class Denoiser(Trained):
+class Denoiser(Trainable):
     """unet: learns. average: the moving average of its weights, by diffusers' `EMAModel`; what is kept and sampled."""
 
     slower: ClassVar[str] = "lower --lr"

@@ -23,8 +23,8 @@ from viewkit.pipelines.generate.noising import NoiseSpace, squared_cosine
 from viewkit.pipelines.generate.own.choose import MIN_IMAGES, check_images, choose_preset
 from viewkit.pipelines.generate.own.config import CONDITION, PRESETS, GeneratorConfig, GeneratorSettings, resolve
 from viewkit.pipelines.generate.own.denoiser import Denoiser
+from viewkit.pipelines.generate.own.evaluation import Evaluation, shown
 from viewkit.pipelines.generate.own.facts import FACTS, GeneratorFacts
-from viewkit.pipelines.generate.own.look import Look, shown
 from viewkit.pipelines.generate.own.network import create_unet, save_folder
 from viewkit.pipelines.generate.own.prepared import SCRATCH, Prepared, open_prepared, prepare_images, to_floats
 from viewkit.pipelines.generate.own.source import NoisedImages, Noiser, on_device, sample_draws
@@ -32,6 +32,7 @@ from viewkit.pipelines.training.cost import count_step
 from viewkit.pipelines.training.loop import CHECKPOINT, time_steps, train
 from viewkit.pipelines.training.monitoring import LOG_EVERY, Monitoring
 from viewkit.pipelines.training.optimisers import create_optimiser
+from viewkit.pipelines.training.presets import settled_preset
 from viewkit.pipelines.training.schedules import Schedule
 from viewkit.shards.codecs import encode_png
 from viewkit.shards.dataset import Dataset
@@ -78,13 +79,8 @@ class GeneratorStage(FitStage[GeneratorConfig]):
         """A preset "auto" decided: the one of the generator that is there or was begun, else what fits."""
         if config.preset != "auto":
             return config
-        if dataset.is_artifact(self.writes):
-            there = dataset.identity(self.writes).config.get("preset")
-            if there in PRESETS:
-                return replace(config, preset=there)
-        if not dataset.is_column("images"):
-            return replace(config, preset=next(iter(PRESETS)))  # `inputs` says what is missing
-        return replace(config, preset=choose_preset(dataset.column("images"), device)[0])
+        settled = settled_preset(dataset, self.writes, PRESETS)
+        return replace(config, preset=settled or choose_preset(dataset.column("images"), device)[0])
 
     def advice(self, config: GeneratorConfig, dataset: Dataset, device: str) -> list[str]:
         if config.preset != "auto" or dataset.is_artifact(self.writes) or not dataset.is_column("images"):
@@ -106,9 +102,9 @@ class GeneratorStage(FitStage[GeneratorConfig]):
         barrier()  # the others read what the main process writes
         prepared = open_prepared(run, settings.held_out, MIN_IMAGES)
         denoiser, optimiser, source, schedule = prepare(settings, prepared, run)
-        look = Look(own_of(denoiser, prepared, encoder, settings, run.device), prepared, run)
+        evaluation = Evaluation(own_of(denoiser, prepared, encoder, settings, run.device), prepared, run)
         monitoring = Monitoring(
-            probe=Probe(settings, prepared, look, run.device),
+            probe=Probe(settings, prepared, evaluation, run.device),
             probe_steps=max(LOG_EVERY, schedule.steps // PROBES),
             tensorboard=settings.tensorboard,
         )
@@ -123,7 +119,7 @@ class GeneratorStage(FitStage[GeneratorConfig]):
         )
         numbers: dict[str, Any] = {}
         if is_main():
-            numbers = measure(settings, denoiser, look, encoder, last)
+            numbers = measure(settings, denoiser, evaluation, encoder, last)
         cost = count_step(denoiser, optimiser, source, schedule, run.device)
         return {**numbers, **cost} if is_main() else {}
 
@@ -182,33 +178,37 @@ def own_of(denoiser: Denoiser, prepared: Prepared, encoder: Encoder, settings: G
 class Probe:
     """On the way: the loss of the held-out images, always with the same noise, and a sheet of their views."""
 
-    def __init__(self, settings: GeneratorSettings, prepared: Prepared, look: Look, device: str) -> None:
-        self.look = look
+    def __init__(self, settings: GeneratorSettings, prepared: Prepared, evaluation: Evaluation, device: str) -> None:
+        self.evaluation = evaluation
         held = prepared.held
-        draws = sample_draws(look.run.generator("held out"), len(held), prepared.width, settings.side_px)
+        draws = sample_draws(evaluation.run.generator("held out"), len(held), prepared.width, settings.side_px)
         embedding = torch.from_numpy(prepared.embeddings[held])
         noiser = Noiser(NoiseSpace(prepared.mean, prepared.std, squared_cosine()))
         self.batch = on_device(noiser.batch(to_floats(prepared.pixels[held]), embedding, draws), device)
 
     def __call__(self, denoiser: Denoiser) -> Mapping[str, float]:
-        folder = self.look.run.folder / SHEETS
+        folder = self.evaluation.run.folder / SHEETS
         make_folder(folder)
         denoiser.average.eval()
-        sheet = encode_png(self.look.sheet(SHOWN_ON_THE_WAY, ON_THE_WAY))
+        sheet = encode_png(self.evaluation.sheet(SHOWN_ON_THE_WAY, ON_THE_WAY))
         write_atomic(folder / f"{denoiser.step:06}.png", sheet)
         return {"held_out_loss": float(denoiser.average_loss(self.batch.views, self.batch.targets))}
 
 
 def measure(
-    settings: GeneratorSettings, denoiser: Denoiser, look: Look, encoder: Encoder, last: Mapping[str, float | int]
+    settings: GeneratorSettings,
+    denoiser: Denoiser,
+    evaluation: Evaluation,
+    encoder: Encoder,
+    last: Mapping[str, float | int],
 ) -> dict[str, Any]:
     """Measure the generator, write all files, say what speaks against it; returns the numbers worth showing."""
-    run, prepared = look.run, look.prepared
+    run, prepared = evaluation.run, evaluation.prepared
     denoiser.average.eval()
     precision = resolve_precision("auto", run.device, settings.judge)
     judge = open_encoder(settings.judge, run.dataset, device=run.device, precision=precision)
-    rows = [row.numbers() for row in look.rows(judge, settings.views)]
-    calibration = look.calibration()
+    rows = [row.numbers() for row in evaluation.rows(judge, settings.views)]
+    calibration = evaluation.calibration()
     numbers = {
         "steps": settings.steps,
         "loss": round(float(last["loss"]), 5),
@@ -222,7 +222,7 @@ def measure(
     for doubt in doubts(rows):
         run.progress.message(f"generator: {doubt}")
     save_folder(run.folder, denoiser.average, prepared.mean, prepared.std)
-    write_atomic(run.folder / SHEET, encode_png(look.sheet(SHOWN_IMAGES, MEASURED)))
+    write_atomic(run.folder / SHEET, encode_png(evaluation.sheet(SHOWN_IMAGES, MEASURED)))
     levels = five_levels(calibration)
     GeneratorFacts(settings.side_px, encoder.fingerprint(), levels, shown(calibration), rows, numbers).write(run.folder)
     return {**numbers, "levels": levels, "table": rows}

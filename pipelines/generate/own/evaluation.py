@@ -30,9 +30,9 @@ GAP_PX = 2
 
 
 @dataclass(frozen=True)
-class Look:
-    """A generator and the images it is looked at with. Noise depends on image and number of the view, not on the level:
-    so levels are compared on the same noise."""
+class Evaluation:
+    """A generator and the held-out images it is measured on. Noise depends on image and number of the view, not on the
+    level: so levels are compared on the same noise."""
 
     own: Own
     prepared: Prepared

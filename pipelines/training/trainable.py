@@ -14,7 +14,7 @@ from viewkit.pipelines.models.backbone import Encoded
 from viewkit.pipelines.training.optimisers import parameter_groups
 
 
-class Trained(nn.Module, ABC):
+class Trainable(nn.Module, ABC):
     """All state that a resumed run needs is parameters, buffers and `step`, the number of finished steps.
 
     features: of the last batch, whose rank is watched; None where there are none. slower: what to do when the loss is
