@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from viewkit.pipelines.models.backbone import Backbone
+from viewkit.pipelines.models.convolution import use_small_map_convolutions
 
 
 class ResNet(Backbone):
@@ -20,6 +21,7 @@ class ResNet(Backbone):
     def __init__(self, trunk: Any, name: str, side_px: int) -> None:
         widths = tuple(_width(block) for stage in _stages(trunk) for block in stage)
         trunk = trunk.to(memory_format=torch.channels_last)
+        use_small_map_convolutions(trunk)
         super().__init__(trunk, name, side_px, num_features=trunk.num_features, exit_widths=widths)
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:

@@ -1,7 +1,9 @@
 """`--profile`: a trace that is valid, covers the time, has the workers' spans, and costs nothing when it is off."""
 
+import gc
 import gzip
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,20 +71,20 @@ def quick(events):
     return max(each["dur"] for each in events) < 1e6
 
 
-def test_the_spans_of_a_stage_cover_its_time(tmp_path, request):
-    least = 0.5 if request.config.getoption("jaxtyping_packages") else 0.9  # checks of types are in no span
+def test_the_spans_of_a_stage_cover_its_time(tmp_path, request, monkeypatch):
+    least = 0.5 if request.config.getoption("jaxtyping_packages") else 0.85  # checks of types are in no span
     (job, *_) = jobs(photographs(tmp_path / "photographs")).values()
-    for number in range(3):  # a tenth of a second each: a pause of the machine's in one of them proves nothing
-        execution = replace(CPU, profile=str(tmp_path / "trace.json"))
-        run_stage(job.stage, job.config, Dataset(tmp_path / f"data{number}"), execution)
-        events = events_in(tmp_path / "trace.json")
-        check_nesting(events)
-        if coverage(events, "pack") >= least:
-            break
-    else:
-        raise AssertionError(
-            f"the spans of three runs cover less than {least} of them; the last {coverage(events, 'pack')}"
-        )
+    monkeypatch.setattr(time, "perf_counter_ns", time.thread_time_ns)  # what others do on the machine does not count
+    execution = replace(CPU, profile=str(tmp_path / "trace.json"))
+    gc.collect()
+    gc.disable()  # of the whole session's objects, in the middle of one stage
+    try:
+        run_stage(job.stage, job.config, Dataset(tmp_path / "data"), execution)
+    finally:
+        gc.enable()
+    events = events_in(tmp_path / "trace.json")
+    check_nesting(events)
+    assert coverage(events, "pack") >= least
     assert {"open", "prepare", "shard", "read", "ingest", "write", "finish"} <= {each["name"] for each in events}
     assert [each["args"]["shard"] for each in events if each["name"] == "shard"] == [0, 1, 2, 3]
 
