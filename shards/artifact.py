@@ -10,12 +10,13 @@ from typing import Any
 
 from viewkit.shards import schema
 from viewkit.shards.commands import command_for
-from viewkit.shards.document import digest, read_document, write_document
+from viewkit.shards.document import digest, read_document, write_first_document
 from viewkit.shards.errors import DataError, MissingError, RefusedError
 from viewkit.shards.files import explained, sync_folder
 from viewkit.shards.identity import Identity, read_identity
 from viewkit.shards.schema import require
 from viewkit.shards.spans import spanned
+from viewkit.shards.stores.mounts import mirror_of
 
 IDENTITY = "artifact.json"
 RECEIPT = "receipt.json"
@@ -49,7 +50,10 @@ def finish_artifact(
         and path.relative_to(folder).parts[0] not in scratch
     }
     sync_folder(folder)
-    write_document(
+    mirror, digests = mirror_of(folder), {name: entry["sha256"] for name, entry in files.items()}
+    if mirror is not None:
+        mirror.artifacts.publish(folder, digests)
+    write_first_document(
         folder / RECEIPT,
         {
             "identity": identity,
@@ -58,6 +62,8 @@ def finish_artifact(
             "numbers": dict(numbers),
         },
     )
+    if mirror is not None:
+        mirror.artifacts.settle(folder, Artifact(folder, folder.name).digests)
     for name in scratch:
         shutil.rmtree(folder / name, ignore_errors=True)
 
@@ -119,11 +125,23 @@ class Artifact:
         return list(self.receipt["files"])
 
     @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of every file."""
+        return {name: entry["sha256"] for name, entry in self.receipt["files"].items()}
+
+    @property
     def digest(self) -> str:
         """Digest of the identity and of every file but the logs."""
         logs = set(self.receipt["logs"])
-        files = {name: entry["sha256"] for name, entry in self.receipt["files"].items() if name not in logs}
+        files = {name: sha256 for name, sha256 in self.digests.items() if name not in logs}
         return digest([self.identity.digest, files])
+
+    def whole_folder(self) -> Path:
+        """The folder with all of its files in it, for readers that open them by themselves; of a dataset in a store
+        they are brought into the cache."""
+        for file in self.files if mirror_of(self.folder) is not None else ():
+            self.path(file)
+        return self.folder
 
     def path(self, file: str) -> Path:
         """Path of one of its files, read once to check that not a bit of it has changed."""
@@ -131,6 +149,9 @@ class Artifact:
         if entry is None:
             raise DataError(f"{self.folder}: holds no file '{file}'; rerun 'viewkit {self.identity.stage}'")
         path = self.folder / file
+        mirror = mirror_of(path)
+        if mirror is not None:
+            mirror.artifacts.bring(self.folder, file, entry["bytes"], entry["sha256"])
         if not path.is_file():
             raise DataError(
                 f"{path}: missing; delete {self.folder / RECEIPT} and rerun 'viewkit {self.identity.stage}'"

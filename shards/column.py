@@ -10,6 +10,7 @@ from functools import cached_property
 from io import BufferedIOBase, FileIO
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import xxhash
 
@@ -28,14 +29,17 @@ from viewkit.shards.receipt import (
     check_size,
     expected_bytes,
     find_tar,
+    has_size,
     read_receipt,
     remedy_for,
+    require_tar,
     shard_name,
     tar_path,
 )
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.schema import require
 from viewkit.shards.spans import span, spanned
+from viewkit.shards.stores.mounts import mirror_of
 from viewkit.shards.tar import END
 
 PLAN = {"shards": schema.whole(0, schema.MAX_SHARDS), "rows": schema.whole(0, schema.MAX_ROWS)}
@@ -79,6 +83,9 @@ class Column:
         self._open: OrderedDict[int, FileIO] = OrderedDict()
         self._receipts: OrderedDict[int, Receipt] = OrderedDict()
         self._lock = Lock()
+        self._mirror = mirror_of(path)
+        if self._mirror is not None:
+            self._mirror.bring_receipts(path)
 
     @cached_property
     def identity(self) -> Identity:
@@ -120,7 +127,7 @@ class Column:
         if kept is not None:
             return kept
         receipt = read_receipt(self.path, shard, self.identity.digest_for(shard))
-        check_size(self.path, receipt)
+        require_tar(self.path, receipt)
         with self._lock:
             self._receipts[shard] = receipt
             if len(self._receipts) > RECEIPTS_KEPT:
@@ -151,8 +158,7 @@ class Column:
             return Contents(index, self._unsettled())
         unsettled = self._unsettled()
         for shard, size in enumerate(index.table["tar_bytes"].tolist()):
-            path = tar_path(self.path, shard)
-            if shard in unsettled or not path.is_file() or path.stat().st_size != size:
+            if shard in unsettled or not has_size(self.path, shard, size):
                 self.receipt(shard)  # it says what is wrong
         return Contents(index, unsettled)
 
@@ -241,9 +247,11 @@ class Column:
         shard, block, row = places.find(index)
         size = block.size.item(row)
         with span("read"):
-            file = self._file(shard)
-            raw = os.pread(file.fileno(), size, block.offset.item(row))
-            if xxhash.xxh3_64_intdigest(raw) != block.check.item(row):
+            offset, check = block.offset.item(row), block.check.item(row)
+            raw = self._row_in_store(shard, offset, size)
+            if raw is None or xxhash.xxh3_64_intdigest(raw) != check:
+                raw = os.pread(self._file(shard).fileno(), size, offset)
+            if xxhash.xxh3_64_intdigest(raw) != check:
                 raise self._damaged(shard, block.key(row))
         first, last = block.first_member.item(row), block.first_member.item(row + 1)
         names, numbers, starts, sizes = places.extensions, block.extension, block.member_start, block.member_size
@@ -272,6 +280,13 @@ class Column:
         path = tar_path(self.path, shard)
         return DataError(f"{path}: damaged at {where}, its bytes do not match its receipt; {remedy_for(path)}")
 
+    def _row_in_store(self, shard: int, offset: int, size: int) -> bytes | None:
+        """A row of a dataset in a store, asked for alone while the cache does not have its shard; else None."""
+        if self._mirror is None or shard in self._open or self._mirror.tars.is_whole(self.path, shard):
+            return None
+        self._mirror.tars.fetch_ahead(self.path, self.index.table["tar_bytes"].tolist(), self.receipt)
+        return self._mirror.tars.row(self.path, shard, offset, size)
+
     def _file(self, shard: int) -> FileIO:
         """The shard's open file. Evicted files close when their last reader lets go, so threads may share a column."""
         with self._lock:
@@ -280,7 +295,7 @@ class Column:
                 self._open.move_to_end(shard)
                 return file
         size, path = int(self.index.table[shard]["tar_bytes"]), tar_path(self.path, shard)
-        if shard in self.contents.unsettled:
+        if shard in self.contents.unsettled or self._mirror is not None:
             path = check_size(self.path, self.receipt(shard))
         with explained(path):
             file = FileIO(path)
@@ -293,9 +308,9 @@ class Column:
         return file
 
     def __getstate__(self) -> dict[str, object]:
-        return {"path": self.path}
+        return {"path": self.path, "mirror": self._mirror}  # which mounts the path where it arrives
 
-    def __setstate__(self, state: dict[str, Path]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["path"])  # type: ignore[misc]
 
 

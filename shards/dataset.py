@@ -1,6 +1,7 @@
 """A dataset: a folder of columns and artifacts."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from viewkit.shards.artifact import IDENTITY, Artifact
 from viewkit.shards.column import Column
@@ -8,22 +9,39 @@ from viewkit.shards.commands import command_for
 from viewkit.shards.errors import ConfigError, DataError, MissingError
 from viewkit.shards.files import explained
 from viewkit.shards.identity import Identity, and_more
+from viewkit.shards.stores.url import is_url
+
+if TYPE_CHECKING:
+    from viewkit.shards.stores.mirror import Mirror
 
 
 class Dataset:
-    """Opens columns and artifacts by name. The folder need not exist yet: `pack` creates it."""
+    """Opens columns and artifacts by name. The folder need not exist yet: `pack` creates it.
+
+    path: a folder, or the URL of a place in a store (docs/stores.md); `path` is then the folder in the cache that stands
+    for it, as it was when the dataset was opened.
+    """
 
     def __init__(self, path: str | Path) -> None:
-        if "://" in str(path):
-            raise ConfigError(f"{path}: datasets are local folders; mount the store, or copy it to a local disk first")
         if not str(path).strip():
             raise ConfigError("the path of the dataset is empty; name its folder")
-        self.path = Path(path)
+        self._mirror: Mirror | None = None
+        if is_url(path):
+            from viewkit.shards.stores.mirror import open_mirror
+
+            self._mirror = open_mirror(path)
+        self.path = Path(path) if self._mirror is None else self._mirror.root
         self._columns: dict[str, tuple[int, Column]] = {}
         with explained(self.path):
             in_the_way = self.path.exists() and not self.path.is_dir()
         if in_the_way:
             raise DataError(f"{self.path}: a file is in the place of a dataset; a dataset is a folder")
+
+    def begin_writing(self) -> None:
+        """Of a dataset in a store: look at what is there now. `ConfigError` where two writers could damage it there."""
+        if self._mirror is not None:
+            self._mirror.require_conditions()
+            self._mirror.refresh()
 
     def is_column(self, name: str) -> bool:
         return (self.path / name / "column.json").is_file()

@@ -11,6 +11,7 @@ from typing import Any
 
 from viewkit.shards.errors import DataError, RefusedError
 from viewkit.shards.files import read_file, write_atomic, write_first
+from viewkit.shards.stores.mounts import mirror_of
 
 FORMAT = 1
 """Version of what lies on disk; a reader refuses datasets with a larger one."""
@@ -35,12 +36,20 @@ def render(content: dict[str, Any]) -> bytes:
 
 
 def write_document(path: Path, content: dict[str, Any]) -> None:
-    write_atomic(path, render(content))
+    mirror = mirror_of(path)
+    if mirror is None:
+        write_atomic(path, render(content))
+    else:
+        mirror.put(path, render(content))
 
 
 def write_first_document(path: Path, content: dict[str, Any]) -> bool:
-    """Write it unless a document is there; whether it was written."""
-    return write_first(path, render(content))
+    """Write it unless a document is there; whether it was written.
+
+    In a store an answer may be lost, so there one's own content counts as written, whenever that was.
+    """
+    mirror = mirror_of(path)
+    return write_first(path, render(content)) if mirror is None else mirror.create(path, render(content))
 
 
 def read_document(path: Path, remedy: str) -> dict[str, Any]:

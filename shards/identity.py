@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from viewkit.shards import schema
-from viewkit.shards.document import digest, read_document, write_document
+from viewkit.shards.document import digest, read_document, write_document, write_first_document
 from viewkit.shards.errors import DataError, RefusedError
 from viewkit.shards.schema import require
 
@@ -91,10 +91,13 @@ def software_versions() -> dict[str, str]:
     return versions
 
 
-def write_identity(path: Path, identity: Identity, notes: Mapping[str, str] | None = None) -> None:
-    """notes: what else may change a result's last bits, kept beside the versions of the packages."""
+def write_identity(path: Path, identity: Identity, notes: Mapping[str, str] | None = None) -> bool:
+    """Write it unless there is one; whether it was written.
+
+    notes: what else may change a result's last bits, kept beside the versions of the packages.
+    """
     software = {**software_versions(), **(notes or {})}
-    write_document(path, {**identity.content(), "identity": identity.digest, "software": software})
+    return write_first_document(path, {**identity.content(), "identity": identity.digest, "software": software})
 
 
 def write_grown(path: Path, identity: Identity, remedy: str) -> None:

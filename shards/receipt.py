@@ -11,6 +11,7 @@ from viewkit.shards.errors import DataError
 from viewkit.shards.files import explained
 from viewkit.shards.row import Reject
 from viewkit.shards.schema import require
+from viewkit.shards.stores.mounts import mirror_of
 from viewkit.shards.tar import END
 
 
@@ -140,7 +141,13 @@ def find_tar(folder: Path, receipt: Receipt) -> Path:
 
 
 def check_size(folder: Path, receipt: Receipt) -> Path:
-    """Path of the shard's tar; `DataError` when it is missing or has another size than the receipt says."""
+    """Path of the shard's tar; `DataError` when it is missing or has another size than the receipt says.
+
+    Of a dataset in a store, the path in the cache: the tar is brought there.
+    """
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        return mirror.tars.whole(folder, receipt)
     path = find_tar(folder, receipt)
     if not path.is_file():  # it may have got its final name this very moment
         path = tar_path(folder, receipt.shard)
@@ -149,6 +156,24 @@ def check_size(folder: Path, receipt: Receipt) -> Path:
         found = "is missing" if size is None else f"has {size} bytes and its receipt says {receipt.bytes}"
         raise DataError(f"{path}: {found}; {remedy_for(path)}")
     return path
+
+
+def require_tar(folder: Path, receipt: Receipt) -> None:
+    """`DataError` as of `check_size`; of a dataset in a store by the listing, without reading the tar."""
+    mirror = mirror_of(folder)
+    if mirror is None:
+        check_size(folder, receipt)
+    else:
+        mirror.tars.require(folder, receipt)
+
+
+def has_size(folder: Path, shard: int, size: int) -> bool:
+    """Whether the shard's tar is there under its final name and has this size; of a store, as far as that is known."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        return mirror.tars.size_of(folder, shard) in (None, size)
+    path = tar_path(folder, shard)
+    return path.is_file() and path.stat().st_size == size
 
 
 def remedy_for(tar: Path) -> str:

@@ -12,9 +12,12 @@ from viewkit.shards.errors import RefusedError
 from viewkit.shards.files import PART, explained
 from viewkit.shards.index_file import index_path
 from viewkit.shards.lock import artifact_lock, writer_lock
+from viewkit.shards.stores.mounts import mirror_of
 
 OWN_PART = re.compile(rf".+\.[0-9a-f]{{8}}{re.escape(PART)}", re.DOTALL)
 """Names of our own part files; a user's file that merely ends alike is left alone."""
+OF_A_STORE = re.compile(r".+\.[0-9a-f]{16}\.ready|unfinished\.tar", re.DOTALL)
+"""Names of objects that an artifact's writer has in a store until the artifact is complete."""
 OF_A_COLUMN = re.compile(r"column\.json|\d{6,}\.(json|spool|tar|tar\.[0-9a-f]{16}\.ready)")
 
 Names = Callable[[str], Sequence[str]]
@@ -61,21 +64,33 @@ def strangers(folder: Path, own: Sequence[str], *, column: bool = False) -> Iter
     for path in _files(folder):
         name = path.relative_to(folder).as_posix()
         known = any(fnmatch(name, f"{each}*" if each.endswith("/") else each) for each in own)
-        if not (known or OWN_PART.fullmatch(path.name) or (column and OF_A_COLUMN.fullmatch(name))):
+        if not (
+            known
+            or OWN_PART.fullmatch(path.name)
+            or OF_A_STORE.fullmatch(path.name)
+            or (column and OF_A_COLUMN.fullmatch(name))
+        ):
             yield path
 
 
 def _files(folder: Path) -> list[Path]:
+    mirror = mirror_of(folder)
+    elsewhere = [] if mirror is None else [mirror.root / key for key in mirror.below(folder)]
     with explained(folder):
-        found = sorted(folder.rglob("*"))
+        found = sorted({*folder.rglob("*"), *elsewhere})
         return [
             path
             for path in found
-            if (path.is_symlink() or not path.is_dir()) and not of_another(path, folder) and path.parent.is_dir()
+            if (path.is_symlink() or not path.is_dir())
+            and not of_another(path, folder)
+            and (mirror is not None or path.parent.is_dir())
         ]
 
 
 def _delete(folder: Path, files: Sequence[Path]) -> None:
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        mirror.forget([mirror.key(path) for path in files])
     with explained(folder):
         for path in files:
             path.unlink(missing_ok=True)

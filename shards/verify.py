@@ -19,6 +19,7 @@ from viewkit.shards.index_file import index_path, read_index, stamps_of
 from viewkit.shards.receipt import Receipt, check_size, expected_bytes, find_tar, read_receipt, remedy_for, shard_name
 from viewkit.shards.sources import check_alignment
 from viewkit.shards.spool import SPOOL
+from viewkit.shards.stores.mounts import mirror_of
 from viewkit.shards.tar import END, row_bytes
 from viewkit.shards.tensors import check_tensors
 
@@ -92,9 +93,15 @@ def verify_column(column: Column) -> Iterator[Finding]:
     expected = {f"{shard_name(shard)}{end}" for shard in range(column.num_shards) for end in (".tar", ".json")}
     if not damaged:
         expected |= {find_tar(column.path, column.receipt(shard)).name for shard in range(column.num_shards)}
-    for path in sorted(column.path.iterdir()):
+    for path in _files_in(column.path):
         if path.name not in expected | {"column.json"} and path.suffix != SPOOL:
             yield Finding(f"{column.name}/{path.name}", 0, f"{path}: does not belong to the column; move it away")
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """What lies in a column; of a dataset in a store, what lies there."""
+    mirror = mirror_of(folder)
+    return sorted(folder.iterdir() if mirror is None else (mirror.root / key for key in mirror.below(folder)))
 
 
 def verify_artifact(artifact: Artifact) -> Iterator[Finding]:
@@ -157,6 +164,9 @@ def _read_shard(column: Column, shard: int, keys: set[str]) -> int:
     if not receipt_path.exists():
         raise DataError(f"{receipt_path}: missing, the shard is not written; rerun 'viewkit {column.identity.stage}'")
     receipt = read_receipt(column.path, shard, column.identity.digest_for(shard))
+    mirror = mirror_of(column.path)
+    if mirror is not None:
+        mirror.tars.forget_cached(column.path, shard)
     path = check_size(column.path, receipt)
     raw = read_file(path)
     if hashlib.sha256(raw).hexdigest() != receipt.sha256:
@@ -210,4 +220,7 @@ def _read_artifact_receipt(artifact: Artifact) -> int:
 
 
 def _read_artifact_file(artifact: Artifact, file: str) -> int:
+    mirror = mirror_of(artifact.folder)
+    if mirror is not None:
+        mirror.artifacts.forget_cached(artifact.folder / file)
     return artifact.path(file).stat().st_size

@@ -14,6 +14,7 @@ from viewkit.shards.errors import DataError
 from viewkit.shards.files import explained, open_own, part_path, sync_folder
 from viewkit.shards.receipt import READY, Receipt, RowPlace, read_receipt, ready_path, tar_path
 from viewkit.shards.row import Reject, Row
+from viewkit.shards.stores.mounts import mirror_of
 from viewkit.shards.tar import END, row_bytes
 
 
@@ -91,6 +92,9 @@ class ShardWriter:
                     "same command again"
                 ) from error
             sync_folder(self.folder)
+        mirror = mirror_of(self.folder)
+        if mirror is not None:
+            mirror.tars.upload(ready_path(self.folder, self.shard, receipt.sha256), receipt.bytes)
         return receipt
 
     def commit(self, receipt: Receipt) -> bool:
@@ -101,8 +105,7 @@ class ShardWriter:
         """Drop the tar of a receipt that came second; returns the one that was first."""
         first = read_receipt(self.folder, self.shard, self.identity)
         if first.sha256 != receipt.sha256:  # else it may be the first one's tar, on its way to its name
-            with explained(self.path):
-                ready_path(self.folder, self.shard, receipt.sha256).unlink(missing_ok=True)
+            _drop(self.folder, ready_path(self.folder, self.shard, receipt.sha256))
         return first
 
     def _append(self, raw: bytes) -> None:
@@ -114,6 +117,10 @@ class ShardWriter:
 
 def publish(folder: Path, receipt: Receipt) -> None:
     """Give the tar of a committed receipt its name; does nothing where it has it."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        mirror.tars.publish(folder, receipt)
+        return
     path = tar_path(folder, receipt.shard)
     with explained(path):
         try:
@@ -129,7 +136,7 @@ def settle(folder: Path, shards: Collection[int], identity: str) -> None:
     A tar whose receipt is there gets its name, one that came second is deleted. Without a receipt it stays: its writer
     may be about to commit it.
     """
-    for path in sorted(folder.glob(f"*{READY}")):
+    for path in _waiting(folder):
         found = OWN_READY.fullmatch(path.name)
         if found is None or int(found[1]) not in shards or not (folder / f"{found[1]}.json").exists():
             continue
@@ -137,8 +144,23 @@ def settle(folder: Path, shards: Collection[int], identity: str) -> None:
         if path == ready_path(folder, receipt.shard, receipt.sha256):
             publish(folder, receipt)
         else:
-            with explained(path):
-                path.unlink(missing_ok=True)
+            _drop(folder, path)
+
+
+def _waiting(folder: Path) -> list[Path]:
+    """Finished tars that do not have their names yet; of a dataset in a store also those that are only there."""
+    mirror = mirror_of(folder)
+    elsewhere = [] if mirror is None else mirror.tars.waiting(folder)
+    return sorted({*folder.glob(f"*{READY}"), *elsewhere})
+
+
+def _drop(folder: Path, ready: Path) -> None:
+    """Delete a tar that came second."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        mirror.tars.drop(ready)
+    with explained(ready):
+        ready.unlink(missing_ok=True)
 
 
 OWN_READY = re.compile(rf"(\d{{6,}})\.tar\.[0-9a-f]{{16}}{re.escape(READY)}")

@@ -20,6 +20,7 @@ from viewkit.shards.dataset import Dataset
 from viewkit.shards.identity import Identity
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.sources import ColumnSources, Sources
+from viewkit.shards.stores.mounts import mirror_of
 
 ShardFn = Callable[[Iterator[Row]], Iterator[Row | Reject]]
 Config = TypeVar("Config")
@@ -67,6 +68,14 @@ class Run:
     seed: int = 0
     device: str = "cpu"
     progress: Progress = field(default_factory=Silent)
+    remade: tuple[str, ...] = ()
+
+    def keep(self) -> None:
+        """Called when work that an interrupted stage goes on from has been saved in the folder: of a dataset in a store,
+        it is kept there, too, so that another machine can go on. `FitStage.remade` is left out."""
+        mirror = mirror_of(self.folder)
+        if mirror is not None:
+            mirror.artifacts.keep_unfinished(self.folder, self.remade)
 
     def generator(self, *names: object) -> np.random.Generator:
         """A numpy generator that depends on (seed, stage, names) alone."""
@@ -172,6 +181,8 @@ class FitStage(Stage[Config]):
     digest."""
     scratch: ClassVar[tuple[str, ...]] = ()
     """Folders that are needed until the artifact is complete, and are then deleted: they are no part of it."""
+    remade: ClassVar[tuple[str, ...]] = ()
+    """Those of `scratch` that a machine which goes on makes again by itself; not kept in a store."""
     resumes: ClassVar[bool] = False
     """Whether an unfinished folder holds work worth keeping (checkpoints). If not, another config starts it over."""
     trains: ClassVar[bool] = False

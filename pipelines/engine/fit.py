@@ -27,6 +27,7 @@ from viewkit.shards.identity import Identity
 from viewkit.shards.lock import Say, artifact_lock
 from viewkit.shards.removal import strangers
 from viewkit.shards.spans import span
+from viewkit.shards.stores.mounts import bring_unfinished, drop_claim, forget_folder, settle_artifact
 
 
 def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices, progress: Progress) -> Summary:
@@ -39,6 +40,7 @@ def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devi
         if is_main():
             return _run_main(stage, config, dataset, device, progress, said, waits=is_part(execution))
         if _broadcast(None):
+            bring_unfinished(dataset.path / stage.writes)
             stage.fit(config, run_of(stage, config, dataset, device, Silent()))
         return Summary(stage.name, dataset.path / stage.writes, written=0)
 
@@ -72,6 +74,7 @@ def _run_main(
             raise
         _broadcast(not found)
         if not found:
+            bring_unfinished(folder)
             if claimed and stage.resumes:
                 tell_of_other_software(folder / IDENTITY, notes, progress)
             remove_parts(folder, [""])
@@ -93,6 +96,8 @@ def _run_main(
         with span("verify"):
             for file in artifact.files if found else ():
                 artifact.path(file)  # "already there" must be true of every bit
+            if found:
+                settle_artifact(folder, artifact.digests)
         size = sum(entry["bytes"] for entry in artifact.receipt["files"].values())
         summary = Summary(stage.name, folder, written=0 if found else 1, numbers=artifact.numbers, bytes=size)
         progress.finish(**summary.values())
@@ -162,6 +167,7 @@ def _drop_empty_claim(folder: Path) -> None:
     """A fit that failed before it wrote anything leaves no trace, so that the corrected command is not refused."""
     with suppress(OSError):  # the folder may be gone, or unreadable: the error at hand says more
         if [path.name for path in folder.iterdir()] == [IDENTITY]:
+            drop_claim(folder / IDENTITY)
             shutil.rmtree(folder)
 
 
@@ -173,6 +179,7 @@ def _make_room(stage: FitStage[Any], folder: Path, identity: Identity) -> None:
     has_work = artifact.is_complete or (stage.resumes and any(path.name != IDENTITY for path in folder.iterdir()))
     if stage.replaces or not has_work:
         _refuse_strangers(stage, folder)
+        forget_folder(folder)
         shutil.rmtree(folder)
         make_folder(folder)
 

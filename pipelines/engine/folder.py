@@ -19,7 +19,8 @@ def identity_of(stage: Stage[Any], config: Any, inputs: Mapping[str, str], plan:
 
 def run_of(stage: Stage[Any], config: Any, dataset: Dataset, device: str, progress: Progress) -> Run:
     """What the stage is given."""
-    return Run(dataset, dataset.path / stage.writes, stage.name, getattr(config, "seed", 0), device, progress)
+    folder, seed, remade = dataset.path / stage.writes, getattr(config, "seed", 0), getattr(stage, "remade", ())
+    return Run(dataset, folder, stage.name, seed, device, progress, remade)
 
 
 def claim(
@@ -42,7 +43,8 @@ def claim(
             f"{path.parent}: holds {foreign[0]} but no {path.name}, so what wrote it is unknown; "
             "move the folder away, or write to another dataset"
         )
-    write_identity(path, identity, _noted(notes))
+    if not write_identity(path, identity, _noted(notes)):  # another machine was faster
+        refuse_another(stage, dataset, path, identity)
 
 
 def refuse_another(stage: Stage[Any], dataset: Dataset, path: Path, identity: Identity) -> None:

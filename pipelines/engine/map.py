@@ -34,6 +34,7 @@ from viewkit.shards.row import Row
 from viewkit.shards.sources import Sources
 from viewkit.shards.spans import span
 from viewkit.shards.spool import remove_spools
+from viewkit.shards.stores.mounts import drop_claim
 from viewkit.shards.tar import row_bytes
 from viewkit.shards.writer import settle
 
@@ -154,6 +155,7 @@ def drop_empty_claim(folder: Path) -> None:
     """Delete a claim that nothing was written under: of a run that was refused, or killed before its first shard."""
     with suppress(OSError):  # the folder may be gone, or unreadable: the error at hand says more
         if [path.name for path in folder.iterdir()] == ["column.json"]:
+            drop_claim(folder / "column.json")
             (folder / "column.json").unlink()
             folder.rmdir()
 

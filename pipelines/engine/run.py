@@ -24,6 +24,7 @@ def run_stage(
     progress = progress or Silent()
     again = f"run the same command again, it {_on_return(stage)}"
     with profiled(execution.profile, execution.profile_kernels), interruptible(again), span(stage.name):
+        dataset.begin_writing()
         if isinstance(stage, MapStage):
             return run_map(stage, config, dataset, _of_map(stage, execution), progress)
         return run_fit(_of_fit(stage), config, dataset, execution, progress)

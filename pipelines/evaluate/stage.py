@@ -175,6 +175,7 @@ class EvaluateStage(FitStage[EvaluateConfig]):
                     network = NetworkProbes(encoder, train[name], test[name], data, config, run)
                     part = run.folder / PARTS / f"{name.replace('/', '-')}-{probe}.json"
                     results += once(part, partial(network.measure, probe))
+                    run.keep()
                 for each in results:
                     run.progress.message(f"evaluate: {name}: {sentence(each)}")
                 probes[name] += results
@@ -229,6 +230,7 @@ class EvaluateStage(FitStage[EvaluateConfig]):
         for kind in protocol.kinds:
             measure = partial(errors_on, images, kind, protocol.severities, encoders, scorers, run.device)
             errors += once(run.folder / PARTS / f"corruption-{kind}.json", measure)
+            run.keep()
             run.progress.advance(1)
         return {
             "protocol": config.corruptions,

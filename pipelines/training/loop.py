@@ -128,6 +128,7 @@ def train(
                 save_training(
                     path, framework, optimiser, step=framework.step, owner=owner, numbers=last, scaler=stepper.scaler
                 )
+                run.keep()
             saved_at = time.perf_counter()
     for log in logs:
         log.close()

@@ -59,6 +59,7 @@ class GeneratorStage(FitStage[GeneratorConfig]):
     distributed: ClassVar[bool] = True
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard", SHEETS)
     scratch: ClassVar[tuple[str, ...]] = (str(Path(CHECKPOINT).parent), SCRATCH)
+    remade: ClassVar[tuple[str, ...]] = (SCRATCH,)
     shown_as: ClassVar[str] = "generator"
     holds: ClassVar[Mapping[str, str]] = {
         "unet/config.json": "of the UNet2DConditionModel of diffusers",

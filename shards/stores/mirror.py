@@ -1,0 +1,182 @@
+"""A place in a store and the cache folder that stands for it.
+
+Keys in the store are the paths that a local dataset has, so a copy of one is the other. What counts is the store: a
+document is created there first, and then in the cache. Small documents (identities, receipts) are brought when
+the dataset is opened, everything else when it is read.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from viewkit.shards.errors import ConfigError
+from viewkit.shards.files import explained, make_folder, part_path
+from viewkit.shards.stores.artifacts import ArtifactFiles
+from viewkit.shards.stores.cache import folder_of
+from viewkit.shards.stores.client import Client, Entry, NotThere
+from viewkit.shards.stores.mounts import MOUNTED
+from viewkit.shards.stores.tars import Tars
+from viewkit.shards.stores.url import StoreURL, parse_url
+
+COLUMN, IDENTITY, RECEIPT = "column.json", "artifact.json", "receipt.json"
+DOCUMENT = re.compile(rf"(.+/)?({COLUMN}|{IDENTITY}|{RECEIPT})|experiments/[^/]+\.json")
+SHARD_RECEIPT = re.compile(r"[^/]+/\d{6,}\.json")
+AT_ONCE = 16
+STAMPS_NS = 10**18
+
+
+class Mirror:
+    """root: the cache folder. Travels to other processes as its URL; these find in the cache what this one brought."""
+
+    def __init__(self, url: StoreURL, root: Path) -> None:
+        self.url, self.root = url, root
+        self.client = Client(url)
+        self.listing: dict[str, Entry] | None = None
+        """All keys as of the last `refresh`, and what this process wrote since; None in a process that did not look."""
+        self.tars = Tars(self)
+        self.artifacts = ArtifactFiles(self)
+        self._brought: set[str] = set()
+        self._made: set[str] = set()
+        self._writable = False
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        return mount, (str(self.url), str(self.root))
+
+    def key(self, path: Path) -> str:
+        """Of a file or folder in the cache folder; "" of that folder itself."""
+        name = path.relative_to(self.root).as_posix()
+        return "" if name == "." else name
+
+    def refresh(self) -> None:
+        """Look at what is there now: bring identities, and forget what is gone."""
+        make_folder(self.root)
+        listing = self.client.list()
+        self.bring([key for key in listing if DOCUMENT.fullmatch(key)], listing)
+        for path in self.root.rglob("*.json"):
+            key = self.key(path)
+            known = DOCUMENT.fullmatch(key) or SHARD_RECEIPT.fullmatch(key)
+            if known and key not in listing:
+                path.unlink(missing_ok=True)
+        self.listing = listing
+        self._brought.clear()
+
+    def bring_receipts(self, folder: Path) -> None:
+        """The receipts of a column, as of the last `refresh`; in a process that did not look, another one has."""
+        name = self.key(folder)
+        if self.listing is None or name in self._brought:
+            return
+        keys = [key for key in self.listing if key.startswith(f"{name}/") and SHARD_RECEIPT.fullmatch(key)]
+        self.bring(keys, self.listing)
+        self._brought.add(name)
+
+    def bring(self, keys: Iterable[str], listing: dict[str, Entry]) -> None:
+        """Documents that the cache does not have as they are listed."""
+        wanted = [key for key in keys if not self._has(key, listing[key])]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(self._bring, wanted))
+
+    def _has(self, key: str, entry: Entry) -> bool:
+        try:
+            facts = os.stat(self.root / key)
+        except FileNotFoundError:
+            return False
+        return bool(entry.etag) and (facts.st_size, facts.st_mtime_ns) == (entry.size, stamp(entry.etag))
+
+    def _bring(self, key: str) -> None:
+        with suppress(NotThere):  # gone since it was listed
+            self._keep(self.root / key, *self.client.get(key))
+
+    def create(self, path: Path, content: bytes) -> bool:
+        """Write a document unless there is one; whether what is there now says the same. The cache then has that."""
+        there, etag = self.client.create(self.key(path), content)
+        self._keep(path, there, etag)
+        if there == content:
+            self._made.add(self.key(path))
+        return there == content
+
+    def put(self, path: Path, content: bytes) -> None:
+        """Write or replace a document."""
+        self._keep(path, content, self.client.put(self.key(path), content))
+
+    def _keep(self, path: Path, content: bytes, etag: str) -> None:
+        """The time of change of a document in the cache is a digest of its ETag, so it tells whether it is up to date,
+        on all machines alike."""
+        part = part_path(path)
+        with explained(path):
+            make_folder(path.parent)
+            part.write_bytes(content)
+            os.utime(part, ns=(stamp(etag), stamp(etag)))
+            os.replace(part, path)
+        self.note(self.key(path), Entry(len(content), etag))
+
+    def note(self, key: str, entry: Entry | None) -> None:
+        """What this process wrote or (None) deleted."""
+        if self.listing is not None:
+            if entry is None:
+                self.listing.pop(key, None)
+            else:
+                self.listing[key] = entry
+
+    def below(self, folder: Path) -> dict[str, Entry]:
+        """Keys below a folder, asked for now."""
+        return self.client.list(self.key(folder) or None)
+
+    def forget(self, keys: Sequence[str]) -> None:
+        """Delete objects, in this order; the cache's copies are the caller's."""
+        self.client.delete(keys)
+        for key in keys:
+            self.note(key, None)
+
+    def forget_folder(self, folder: Path) -> None:
+        """Delete everything below a folder, its identity last, so that a broken off deletion can be repeated."""
+        self.forget(sorted(self.below(folder), key=lambda key: (key.endswith((COLUMN, IDENTITY)), key)))
+
+    def drop_claim(self, path: Path) -> None:
+        """Delete an identity that this process wrote, if nothing else lies beside it."""
+        key = self.key(path)
+        if key in self._made and set(self.below(path.parent)) == {key}:
+            self.forget([key])
+
+    def require_conditions(self) -> None:
+        """`ConfigError` for a store that writes over an object although it was told not to: two writers of one shard
+        would both believe to be first."""
+        if self._writable:
+            return
+        name = f".probe-{secrets.token_hex(8)}"
+        try:
+            self.client.create(name, b"first")
+            there, _ = self.client.create(name, b"second")
+        finally:
+            self.client.delete([name])
+        if there != b"first":
+            raise ConfigError(
+                f"{self.url}: the store ignores the condition If-None-Match (it wrote over an object that was there), so "
+                "two writers could damage a dataset; docs/stores.md names stores that follow it"
+            )
+        self._writable = True
+
+
+def stamp(etag: str) -> int:
+    return int.from_bytes(hashlib.sha256(etag.encode()).digest()[:8], "big") % STAMPS_NS
+
+
+def open_mirror(place: str | Path) -> Mirror:
+    """Mount the place and look at it. Raises `ConfigError` for a URL or environment that cannot be used, `DataError`
+    where the store does not answer or refuses."""
+    url = parse_url(place)
+    mirror = mount(str(url), str(folder_of(url)))
+    mirror.refresh()
+    return mirror
+
+
+def mount(url: str, root: str) -> Mirror:
+    """The mirror of this process for a place."""
+    folder = Path(root)
+    if folder not in MOUNTED:
+        MOUNTED[folder] = Mirror(parse_url(url), folder)
+    return MOUNTED[folder]

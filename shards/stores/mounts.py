@@ -1,0 +1,56 @@
+"""Which local folders are caches of places in stores. Code that works on paths asks here; nothing of a store is imported.
+
+A dataset that is opened by its URL mounts its cache folder, also in worker processes, to which it travels as its URL.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from viewkit.shards.stores.mirror import Mirror
+
+MOUNTED: "dict[Path, Mirror]" = {}
+
+
+def mirror_of(path: Path) -> "Mirror | None":
+    """The mirror whose cache folder `path` lies in, or is; None of a plain local path."""
+    if not MOUNTED:
+        return None
+    return next((MOUNTED[folder] for folder in (path, *path.parents) if folder in MOUNTED), None)
+
+
+def drop_claim(path: Path) -> None:
+    """Delete an identity in the store that this process wrote, and nothing lies beside; the cache is the caller's."""
+    mirror = mirror_of(path)
+    if mirror is not None:
+        mirror.drop_claim(path)
+
+
+def forget_folder(folder: Path) -> None:
+    """Delete everything below `folder` in the store; the cache is the caller's."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        mirror.forget_folder(folder)
+
+
+def bring_unfinished(folder: Path) -> None:
+    """Unfinished work that a machine kept in the store, see `Run.keep`."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        mirror.artifacts.bring_unfinished(folder)
+
+
+def settle_artifact(folder: Path, digests: Mapping[str, str]) -> None:
+    """Finish what the writer of a complete artifact left that was killed right after its receipt."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        mirror.artifacts.settle(folder, digests)
+
+
+def in_words(text: str) -> str:
+    """`text` with cache folders replaced by the URLs that they stand for."""
+    for folder, mirror in MOUNTED.items():
+        text = re.sub(rf"{re.escape(str(folder))}(?=[/\s:,;'\")]|$)", lambda _, url=str(mirror.url): url, text)
+    return text
