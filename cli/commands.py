@@ -13,15 +13,20 @@ if TYPE_CHECKING:
     from viewkit.pipelines.engine.contract import Stage
     from viewkit.shards.dataset import Dataset
 
-DATASET = Argument("dataset", "folder of the dataset")
+DATASET = Argument("dataset", "folder of the dataset, or its URL in a store (docs/stores.md)", in_store=True)
 WEIGHTS = Argument(
-    "weights", "folder of the generator's weights, or org/name@COMMIT; see docs/generators.md", Path, option=True
+    "weights",
+    "folder of the generator's weights, or org/name@COMMIT; see docs/generators.md",
+    Path,
+    option=True,
+    in_store=True,
 )
 ENCODER_FOLDER = Argument(
     "weights",
     "folder of a generator's weights, for --encoder unclip, kandinsky or ip-adapter; or org/name@COMMIT",
     Path,
     option=True,
+    in_store=True,
 )
 ENCODER_WEIGHTS = Argument(
     "encoder_weights",
@@ -120,7 +125,8 @@ PIPELINE = (
             Argument(
                 "source",
                 "folder of images; tar, zip or parquet file, or a folder of them; torchvision:NAME:SPLIT:ROOT, "
-                "demo:train, demo:test, or mosaic:SOURCE",
+                "demo:train, demo:test, or mosaic:SOURCE; folders, tars, zip and parquet files also in a store",
+                in_store=True,
             ),
             DATASET,
         ),
@@ -158,6 +164,7 @@ PIPELINE = (
                 "a dataset whose estimator is taken as it is; nothing is trained",
                 Path,
                 option=True,
+                in_store=True,
             ),
         ),
         following="generate {dataset}",
@@ -337,10 +344,17 @@ PIPELINE = (
             ),
         ),
         (
-            Argument("run", "folder of the run, DATASET/runs/NAME; its dataset's labels train the classifiers"),
-            Argument("test", "labelled dataset to test on"),
+            Argument(
+                "run", "folder of the run, DATASET/runs/NAME; its dataset's labels train the classifiers", in_store=True
+            ),
+            Argument("test", "labelled dataset to test on", in_store=True),
             Argument("folder", "name of the result, a folder in the run's", option=True, default="eval"),
-            Argument("train", "labelled dataset to train the classifiers on, in place of the run's own", option=True),
+            Argument(
+                "train",
+                "labelled dataset to train the classifiers on, in place of the run's own",
+                option=True,
+                in_store=True,
+            ),
             Argument(
                 "corrupted", "--corruptions: folder of the arrays of CIFAR-10-C or CIFAR-100-C", Path, option=True
             ),
@@ -403,7 +417,7 @@ COMPARE = StageCommand(
     (Step("compare.stage:CompareStage"),),
     (
         DATASET,
-        Argument("test", "labelled dataset to test on"),
+        Argument("test", "labelled dataset to test on", in_store=True),
         Argument("name", "name of the comparison, a folder below DATASET/compare", option=True, default="default"),
         Argument(
             "experiment",

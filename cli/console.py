@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from viewkit.shards.files import explained
+from viewkit.shards.stores.mounts import in_words
 
 CONTROL = ("Cc", "Cf")
 """Unicode categories of characters that are not shown but do something, e.g. move the cursor or reverse the text."""
@@ -28,7 +29,9 @@ def say(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with control characters written out: names and messages from data must not steer the terminal."""
+    """The text with control characters written out: names and messages from data must not steer the terminal. Cache
+    folders of datasets in stores are shown as the URLs that they stand for."""
+    text = in_words(text)
     return "".join(
         each if each in "\n\t" or unicodedata.category(each) not in CONTROL else ascii(each)[1:-1] for each in text
     )

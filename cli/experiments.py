@@ -28,6 +28,7 @@ from viewkit.pipelines.experiments.experiment import (
     with_changes,
 )
 from viewkit.shards.errors import ConfigError, MissingError, ViewkitError
+from viewkit.shards.stores.url import is_url
 
 SOURCE_KINDS = "a folder of images, tars, zip or parquet files, or demo:train"
 
@@ -242,7 +243,12 @@ def rehearse_experiment(experiment: Experiment, source: str, execution: Executio
 
 def _test_of(test: str | None, dataset: Path) -> tuple[Path, str | None]:
     """(folder of the test dataset, what has to be packed into it or None)."""
-    if test is not None and (Path(test) / "images" / "column.json").is_file():
+    from viewkit.shards.dataset import Dataset
+
+    if (
+        test is not None
+        and (Dataset(test).path if is_url(test) else Path(test)).joinpath("images/column.json").is_file()
+    ):
         return Path(test), None
     return dataset.with_name(f"{dataset.name}-test"), test
 

@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from viewkit.cli.console import print_json, say
+from viewkit.shards.dataset import Dataset, run_folder
 from viewkit.shards.errors import ConfigError
+from viewkit.shards.stores.url import is_url
 
 ENCODER, PAIRS = "The encoder of a run", "The pairs of a dataset"
 
@@ -66,6 +68,8 @@ def export(
     """Write the encoder of a finished run as one file, or the pairs of a dataset for other tools."""
     options = {"pairs": pairs, "quality": quality, "genview": genview, "limit": limit, "x": x, "y": y}
     given = {name: value for name, value in {**options, "side_px": side_px}.items() if value is not None}
+    if is_url(source) and source.parent.name != "runs":
+        source = Dataset(source).path
     if (source / "images" / "column.json").is_file():
         if names is not None:
             raise ConfigError(
@@ -97,7 +101,7 @@ def _export_pairs(source: Path, to: Path, format: str | None, options: dict[str,
 def _export_encoder(run: Path, to: Path, names: str, as_json: bool) -> None:
     from viewkit.pipelines.export.export import export_encoder
 
-    facts = export_encoder(run, to, names)
+    facts = export_encoder(run_folder(run), to, names)
     if as_json:
         print_json(facts)
         return

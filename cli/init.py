@@ -10,6 +10,7 @@ import typer
 from viewkit.cli.console import say
 from viewkit.pipelines.engine.execution import Devices, Execution
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
+from viewkit.shards.stores.url import refuse_url
 
 if TYPE_CHECKING:
     from viewkit.pipelines.experiments.advice import Machine
@@ -51,6 +52,7 @@ def init(
                 f"viewkit init: --test measures accuracies, and '{display(str(place))}' has no labels (a folder a "
                 "class, or KEY.cls in tars); leave --test out, or give labelled images"
             )
+    refuse_url(out, "viewkit init: the file")
     text = experiment_text(source, out, test, images, machine)
     if not write_first(out, text.encode()):
         raise RefusedError(f"viewkit init: {out} is there already; choose another name, or delete it")

@@ -22,6 +22,7 @@ from viewkit.pipelines.engine.config import (
     unknown_option,
 )
 from viewkit.shards.errors import ConfigError
+from viewkit.shards.stores.url import refuse_url
 
 WHERE, GENERAL = "Where", "General"
 """Groups of the options that are in no config: what a command works on, and how it reports."""
@@ -31,7 +32,7 @@ WHERE, GENERAL = "Where", "General"
 class Argument:
     """A location: what a command works on. Never part of a config, so it never counts for an identity.
 
-    kind: a type, or list[str] for an option that may be repeated.
+    kind: a type, or list[str] for an option that may be repeated. in_store: whether it may be a URL (docs/stores.md).
     """
 
     name: str
@@ -39,6 +40,7 @@ class Argument:
     kind: Any = str  # also list[str], which is no type
     option: bool = False
     default: str | None = None
+    in_store: bool = False
 
 
 def option_name(name: str) -> str:
@@ -158,6 +160,9 @@ def command(
             values = {**beneath(given), **values}
         made: list[Any] = [make_config(config, _of(config, values), f"viewkit {name}") for config in configs]
         locations = {argument.name: given[argument.name] for argument in arguments}
+        for argument in arguments:
+            if not argument.in_store and isinstance(locations[argument.name], str | Path):
+                refuse_url(locations[argument.name], f"viewkit {name}: {argument.name.removesuffix('_').upper()}")
         body(locations, made, {each.name: given[each.name] for each in flags})
 
     run.__name__ = name

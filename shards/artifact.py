@@ -17,6 +17,7 @@ from viewkit.shards.identity import Identity, read_identity
 from viewkit.shards.schema import require
 from viewkit.shards.spans import spanned
 from viewkit.shards.stores.mounts import mirror_of
+from viewkit.shards.stores.url import refuse_url
 
 IDENTITY = "artifact.json"
 RECEIPT = "receipt.json"
@@ -50,9 +51,9 @@ def finish_artifact(
         and path.relative_to(folder).parts[0] not in scratch
     }
     sync_folder(folder)
-    mirror, digests = mirror_of(folder), {name: entry["sha256"] for name, entry in files.items()}
+    mirror = mirror_of(folder)
     if mirror is not None:
-        mirror.artifacts.publish(folder, digests)
+        mirror.artifacts.publish(folder, {name: str(entry["sha256"]) for name, entry in files.items()})
     write_first_document(
         folder / RECEIPT,
         {
@@ -69,7 +70,9 @@ def finish_artifact(
 
 
 def refuse_inside(path: Path, command: str) -> None:
-    """`RefusedError` when `path` lies in a folder that a stage wrote, where a file of its own may be overwritten."""
+    """`RefusedError` when `path` lies in a folder that a stage wrote, where a file of its own may be overwritten, and
+    `ConfigError` when it is in a store: what is written outside of datasets is local."""
+    refuse_url(path, command)
     for folder in path.absolute().parents:
         if (folder / IDENTITY).exists() or (folder / "column.json").exists():
             raise RefusedError(f"{command}: {path} lies in {folder}, which a stage wrote; choose a place outside of it")

@@ -9,17 +9,28 @@ from viewkit.shards.commands import command_for
 from viewkit.shards.errors import ConfigError, DataError, MissingError
 from viewkit.shards.files import explained
 from viewkit.shards.identity import Identity, and_more
-from viewkit.shards.stores.url import is_url
+from viewkit.shards.stores.url import is_url, parse_url
 
 if TYPE_CHECKING:
     from viewkit.shards.stores.mirror import Mirror
 
 
+def run_folder(place: str | Path) -> Path:
+    """The folder of a run that is named DATASET/runs/NAME; of a dataset in a store, the one in the cache."""
+    if not is_url(place):
+        return Path(place)
+    url = parse_url(place)
+    dataset = url.above(2)
+    if dataset is None or url.prefix.split("/")[-2] != "runs":
+        raise ConfigError(f"{url}: this is no run; name one as DATASET/runs/NAME")
+    return Dataset(str(dataset)).path / "runs" / url.name
+
+
 class Dataset:
     """Opens columns and artifacts by name. The folder need not exist yet: `pack` creates it.
 
-    path: a folder, or the URL of a place in a store (docs/stores.md); `path` is then the folder in the cache that stands
-    for it, as it was when the dataset was opened.
+    path: a folder, or the URL of a place in a store (docs/stores.md); `path` is then the folder in the cache that
+    stands for it, as it was when the dataset was opened.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -71,8 +71,8 @@ class Run:
     remade: tuple[str, ...] = ()
 
     def keep(self) -> None:
-        """Called when work that an interrupted stage goes on from has been saved in the folder: of a dataset in a store,
-        it is kept there, too, so that another machine can go on. `FitStage.remade` is left out."""
+        """Called when work that an interrupted stage goes on from has been saved in the folder. Of a dataset in a store
+        it is kept there, too, so that another machine can go on; `FitStage.remade` is left out."""
         mirror = mirror_of(self.folder)
         if mirror is not None:
             mirror.artifacts.keep_unfinished(self.folder, self.remade)

@@ -69,9 +69,7 @@ class ArtifactFiles:
                                 return
             finally:
                 part.unlink(missing_ok=True)
-        raise DataError(
-            f"{path}: missing or damaged in the store; restore it, or delete {folder} and rerun the stage that writes it"
-        )
+        raise DataError(f"{path}: missing or damaged in the store; restore it, or delete {folder} and rerun its stage")
 
     def forget_cached(self, path: Path) -> None:
         """So that the next reader fetches it again."""

@@ -1,22 +1,18 @@
-"""Requests to a store, by obstore: each is repeated until it is answered or patience ends, and each error is one line.
-
-Credentials come from the environment, where obstore looks for them as the stores' own tools do. They are in no error:
-what a server says is not repeated, but for its status and the name of its code.
-"""
+"""Requests to a store, by obstore: each is repeated until it is answered or patience ends."""
 
 import os
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from viewkit.shards.errors import ConfigError, DataError, ViewkitError
+from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.files import explained
+from viewkit.shards.stores.answers import explain, may_pass
+from viewkit.shards.stores.environment import LONGEST_PAUSE_S, open_store, patience_s
 from viewkit.shards.stores.url import StoreURL
 
 if TYPE_CHECKING:
@@ -24,33 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE, PATIENCE_S = "VIEWKIT_STORE_PATIENCE_S", 120.0
-REQUEST_S = 30
-"""One request that has no answer by then is given up and sent again."""
-LONGEST_PAUSE_S = 5.0
 RANGE_BYTES = 8 << 20
 """Of one request of a whole file, and of one part of an upload."""
 AT_ONCE = 8
-
-CREDENTIALS: Mapping[str, tuple[str, ...]] = {
-    "s3": (
-        "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_SKIP_SIGNATURE",
-    ),
-    "gs": ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY",
-           "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SKIP_SIGNATURE"),
-    "az": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY",
-           "AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_SKIP_SIGNATURE"),
-}  # fmt: skip
-"""Variables of which one says where credentials are; without any, only a machine of the provider's own has some."""
-ENDPOINTS: Mapping[str, tuple[str, ...]] = {
-    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-    "gs": ("GOOGLE_BASE_URL",),
-    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
-}
-"""Variables that name another server than the provider's; one that begins with http:// is then used without TLS."""
-OWN_MACHINE_S = 10.0
-"""Patience with a machine of the provider's own, which is asked for credentials where the environment has none."""
 
 
 class NotThere(Exception):
@@ -218,89 +190,3 @@ class Client:
                     raise problem from None
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
-
-
-def patience_s() -> float:
-    """``$VIEWKIT_STORE_PATIENCE_S``: for how long a request is repeated. `ConfigError` for what is no time."""
-    text = os.environ.get(PATIENCE, str(PATIENCE_S))
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 < found <= 86400:
-        raise ConfigError(f"{PATIENCE} is {text[:40]!r}; it must be a number of seconds above 0, e.g. {PATIENCE_S:g}")
-    return found
-
-
-def has_credentials(scheme: str) -> bool:
-    return any(os.environ.get(name) for name in CREDENTIALS[scheme])
-
-
-def open_store(url: StoreURL) -> "ObjectStore":
-    """obstore's object; it sends nothing yet. `ConfigError` where obstore is missing or the environment is not usable."""
-    try:
-        from obstore import exceptions, store
-    except ImportError:
-        raise ConfigError(
-            f"{url}: stores take the package obstore; pip install '.[cloud]', where viewkit's source is"
-        ) from None
-    wait = patience_s() if has_credentials(url.scheme) else min(patience_s(), OWN_MACHINE_S)
-    retry: Any = {
-        "max_retries": 1000,
-        "retry_timeout": timedelta(seconds=wait),
-        "backoff": {
-            "init_backoff": timedelta(seconds=0.1),
-            "max_backoff": timedelta(seconds=LONGEST_PAUSE_S),
-            "base": 2,
-        },
-    }
-    plain = any(os.environ.get(name, "").startswith("http://") for name in ENDPOINTS[url.scheme])
-    client: Any = {"timeout": timedelta(seconds=REQUEST_S), **({"allow_http": True} if plain else {})}
-    kinds: dict[str, Any] = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
-    try:
-        opened: ObjectStore = kinds[url.scheme](
-            url.bucket, prefix=url.prefix, client_options=client, retry_config=retry
-        )
-    except (exceptions.BaseError, ValueError, OSError):  # it may repeat what it read
-        raise ConfigError(
-            f"{url}: the environment does not say how to reach the store; docs/stores.md lists the variables for {url.scheme}://"
-        ) from None
-    return opened
-
-
-STATUS = re.compile(r"status code: (\d{3})")
-CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
-
-
-def may_pass(text: str) -> bool:
-    """Whether a request that failed like this may work later: no answer, or one that asks for patience."""
-    status = STATUS.search(text)
-    return "credential" not in text.lower() and (
-        status is None or int(status[1]) >= 500 or status[1] in ("408", "409", "429")
-    )
-
-
-def explain(url: StoreURL, key: str, text: str) -> ViewkitError:
-    """What happened and what to do, without a word of the server's but the name of its code."""
-    where = f"{url}/{key}" if key else str(url)
-    status, code = STATUS.search(text), CODE.search(text)
-    said = " ".join(each[1] for each in (status, code) if each)
-    if "NoSuchBucket" in text or "ContainerNotFound" in text:
-        return DataError(f"{url}: there is no bucket '{url.bucket}'; create it, or correct the name")
-    if not has_credentials(url.scheme) and status is None:
-        return ConfigError(
-            f"{url}: no credentials in the environment, and this is no machine that the store knows; set "
-            f"{CREDENTIALS[url.scheme][0]} and what belongs to it (docs/stores.md)"
-        )
-    if status is not None and status[1] in ("401", "403"):
-        return DataError(
-            f"{where}: the store refuses it ({said}); check the credentials in the environment, and that they may list, "
-            "read and write there"
-        )
-    if status is not None and not may_pass(text):
-        return DataError(f"{where}: the store answers {said}; docs/stores.md says what a store must be able to do")
-    answered = f"answers {said}" if said else "does not answer"
-    return DataError(
-        f"{where}: the store {answered}, for {patience_s():g} s ({PATIENCE}); check the network and the endpoint in the "
-        "environment, and run the same command again, nothing finished is lost"
-    )

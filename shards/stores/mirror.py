@@ -17,8 +17,9 @@ from pathlib import Path
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.files import explained, make_folder, part_path
 from viewkit.shards.stores.artifacts import ArtifactFiles
-from viewkit.shards.stores.cache import folder_of
+from viewkit.shards.stores.cache import cache_limit, folder_of
 from viewkit.shards.stores.client import Client, Entry, NotThere
+from viewkit.shards.stores.environment import patience_s
 from viewkit.shards.stores.mounts import MOUNTED
 from viewkit.shards.stores.tars import Tars
 from viewkit.shards.stores.url import StoreURL, parse_url
@@ -155,8 +156,8 @@ class Mirror:
             self.client.delete([name])
         if there != b"first":
             raise ConfigError(
-                f"{self.url}: the store ignores the condition If-None-Match (it wrote over an object that was there), so "
-                "two writers could damage a dataset; docs/stores.md names stores that follow it"
+                f"{self.url}: the store ignores the condition If-None-Match (it wrote over an object that was there), "
+                "so two writers could damage a dataset; docs/stores.md names stores that follow it"
             )
         self._writable = True
 
@@ -169,6 +170,7 @@ def open_mirror(place: str | Path) -> Mirror:
     """Mount the place and look at it. Raises `ConfigError` for a URL or environment that cannot be used, `DataError`
     where the store does not answer or refuses."""
     url = parse_url(place)
+    cache_limit(), patience_s()  # what is wrong with them is said now, not at the first shard
     mirror = mount(str(url), str(folder_of(url)))
     mirror.refresh()
     return mirror

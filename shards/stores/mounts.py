@@ -1,9 +1,8 @@
-"""Which local folders are caches of places in stores. Code that works on paths asks here; nothing of a store is imported.
+"""Which local folders are caches of places in stores. Code that works on paths asks here; no store is imported.
 
 A dataset that is opened by its URL mounts its cache folder, also in worker processes, to which it travels as its URL.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,5 +51,5 @@ def settle_artifact(folder: Path, digests: Mapping[str, str]) -> None:
 def in_words(text: str) -> str:
     """`text` with cache folders replaced by the URLs that they stand for."""
     for folder, mirror in MOUNTED.items():
-        text = re.sub(rf"{re.escape(str(folder))}(?=[/\s:,;'\")]|$)", lambda _, url=str(mirror.url): url, text)
+        text = text.replace(str(folder), str(mirror.url))
     return text

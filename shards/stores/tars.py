@@ -1,7 +1,7 @@
 """Shards in a store: their tars are published in the steps of `shards.writer`, and read whole or a row at a time.
 
-A tar is written under a name that tells its content (``000000.tar.DIGEST.ready``), then the receipt is created, then the
-tar is copied to its final name inside the store: only ever the tar of the receipt gets that name.
+A tar is written under a name that tells its content (``000000.tar.DIGEST.ready``), then the receipt is created, then
+the tar is copied to its final name inside the store: only ever the tar of the receipt gets that name.
 """
 
 import hashlib

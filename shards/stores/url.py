@@ -69,7 +69,16 @@ def parse_url(place: str | Path) -> StoreURL:
     return StoreURL(scheme, bucket, "/".join(parts))
 
 
+def refuse_url(place: str | Path, what: str) -> None:
+    """`ConfigError` where a place in a store is named and something local is needed."""
+    if is_url(place):
+        raise ConfigError(
+            f"{what} is {_without_secrets(str(place))}, and a local path is needed; of stores, datasets, runs, pack's "
+            "sources and weights can be named (docs/stores.md)"
+        )
+
+
 def _without_secrets(text: str) -> str:
-    """The URL without what stands before an @ and after a ?."""
-    scheme, _, rest = text.partition("://")
-    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}" if rest else text
+    """The URL without what stands before an @ and after a ?, with two slashes where `pathlib` left one."""
+    found = SHAPE.match(text)
+    return f"{found[1]}://{found[2].partition('?')[0].rpartition('@')[2]}" if found else text

@@ -1,4 +1,4 @@
-"""Stores on this machine: moto's S3 server, and a proxy before it through which requests fail, break off or lose a header."""
+"""Stores on this machine: moto's S3 server, and a proxy before it, where requests fail, break off or lose a header."""
 
 import os
 import socket
@@ -41,7 +41,9 @@ class Moto:
 
     def ask(self, method: str, path: str) -> bytes:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
-        connection.request(method, path, headers={"Authorization": "AWS4-HMAC-SHA256 Credential=k/20200101/us-east-1/s3/aws4_request"})
+        connection.request(
+            method, path, headers={"Authorization": "AWS4-HMAC-SHA256 Credential=k/20200101/us-east-1/s3/aws4_request"}
+        )
         answer = connection.getresponse().read()
         connection.close()
         return answer
@@ -52,8 +54,10 @@ FAULTS = ("503", "no answer", "answer lost", "answer cut")
 
 @dataclass
 class Proxy:
-    """Passes requests on to `port`. ignores_conditions: without If-None-Match. one_in: every so many requests one fails,
-    each time in the next of the ways of `FAULTS`."""
+    """Passes requests on to `port`.
+
+    ignores_conditions: without If-None-Match. one_in: of so many requests one fails, in the next of the ways of `FAULTS`.
+    """
 
     port: int
     ignores_conditions: bool = False

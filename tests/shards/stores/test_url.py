@@ -1,0 +1,50 @@
+"""Names of places in stores, and what is refused before anything is sent."""
+
+from pathlib import Path
+
+import pytest
+
+from viewkit.shards.artifact import refuse_inside
+from viewkit.shards.dataset import Dataset, run_folder
+from viewkit.shards.errors import ConfigError
+from viewkit.shards.stores.url import StoreURL, is_url, parse_url
+
+
+@pytest.mark.parametrize("text", ["s3://b/x/y", "S3://b/x/y/", "s3:/b/x/y", "s3://b//x//y"])
+def test_one_place_has_one_name(text):
+    url = parse_url(text)
+    assert url == StoreURL("s3", "b", "x/y") == parse_url(Path(text))
+    assert (str(url), url.name, str(url.above(1)), url.above(2)) == ("s3://b/x/y", "y", "s3://b/x", None)
+
+
+def test_paths_and_sources_are_no_urls():
+    assert not any(map(is_url, ["data", "/data", "a:b", "demo:train", "C:/data", "mosaic:s3://b/x", "s3/b"]))
+    assert all(map(is_url, ["s3://b/x", "gs://b/x", "az://b/x", "https://b/x", "file:///x"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("https://b/x", "https://b/x: stores are named s3://BUCKET/PREFIX"),
+        ("s3://b", "s3://b: needed is s3://BUCKET/PREFIX"),
+        ("s3://b/../x", "has no '..'"),
+        ("s3://key:word@b/x", "s3://b/x: credentials and options do not go into the URL"),
+        ("az://b/x?sig=word", "az://b/x: credentials and options do not go into the URL"),
+        ("ftp://me:word@b/x", "ftp://b/x: stores are named"),
+    ],
+)
+def test_other_places_are_refused_in_one_line_that_repeats_no_secret(text, said):
+    with pytest.raises(ConfigError) as caught:
+        Dataset(text)
+    assert said in str(caught.value) and "word" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_what_is_written_outside_of_datasets_is_local():
+    with pytest.raises(ConfigError, match="export is s3://b/x.safetensors, and a local path is needed"):
+        refuse_inside(Path("s3://b/x.safetensors"), "export")
+
+
+def test_a_run_is_named_as_its_dataset_has_it():
+    assert run_folder("data/runs/a") == Path("data/runs/a")
+    with pytest.raises(ConfigError, match="s3://b/data/a: this is no run; name one as DATASET/runs/NAME"):
+        run_folder("s3://b/data/a")
