@@ -162,7 +162,8 @@ def command(
         locations = {argument.name: given[argument.name] for argument in arguments}
         for argument in arguments:
             if not argument.in_store and isinstance(locations[argument.name], str | Path):
-                refuse_url(locations[argument.name], f"viewkit {name}: {argument.name.removesuffix('_').upper()}")
+                shown = option_name(argument.name) if argument.option else argument.name.upper()
+                refuse_url(locations[argument.name], f"viewkit {name}: {shown}")
         body(locations, made, {each.name: given[each.name] for each in flags})
 
     run.__name__ = name

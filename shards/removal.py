@@ -90,7 +90,7 @@ def _files(folder: Path) -> list[Path]:
 def _delete(folder: Path, files: Sequence[Path]) -> None:
     mirror = mirror_of(folder)
     if mirror is not None:
-        mirror.forget([mirror.key(path) for path in files])
+        mirror.forget([mirror.tars.urls_key(folder), *(mirror.key(path) for path in files)])
     with explained(folder):
         for path in files:
             path.unlink(missing_ok=True)

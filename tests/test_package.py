@@ -278,6 +278,7 @@ def test_help_imports_neither_torch_nor_anything_else_that_is_slow():
     code = "import sys; import viewkit.cli.main as m; m.run(['--help']); print(sorted(sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     heavy = {
+        "obstore",
         "torch",
         "torchvision",
         "timm",

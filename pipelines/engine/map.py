@@ -34,7 +34,7 @@ from viewkit.shards.row import Row
 from viewkit.shards.sources import Sources
 from viewkit.shards.spans import span
 from viewkit.shards.spool import remove_spools
-from viewkit.shards.stores.mounts import drop_claim
+from viewkit.shards.stores.mounts import drop_claim, list_urls
 from viewkit.shards.tar import row_bytes
 from viewkit.shards.writer import settle
 
@@ -147,6 +147,7 @@ def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exec
         finally:
             remove_parts(folder, names)
         _settle(folder, left, ready.identity)
+        list_urls(folder, ready.sources.num_shards)
         progress.finish(**summary.values())
         return summary
 

@@ -27,6 +27,13 @@ def drop_claim(path: Path) -> None:
         mirror.drop_claim(path)
 
 
+def list_urls(folder: Path, num_shards: int) -> None:
+    """Write the list of a complete column's tars into the store."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        mirror.tars.list_urls(folder, num_shards)
+
+
 def forget_folder(folder: Path) -> None:
     """Delete everything below `folder` in the store; the cache is the caller's."""
     mirror = mirror_of(folder)

@@ -56,6 +56,19 @@ class Tars:
         keys = [key for key in self._mirror.below(folder) if key.endswith(READY)]
         return [self._mirror.root / key for key in keys]
 
+    def list_urls(self, folder: Path, num_shards: int) -> None:
+        """Write the URLs of a complete column's tars, one a line in order, into ``urls/COLUMN.txt``, for other readers."""
+        there = self._mirror.below(folder)
+        urls = []
+        for shard in range(num_shards):
+            if self._mirror.key(folder / f"{shard_name(shard)}.json") not in there:
+                return
+            urls.append(f"{self._mirror.url}/{self._mirror.key(tar_path(folder, shard))}\n")
+        self._mirror.client.put(self.urls_key(folder), "".join(urls).encode())
+
+    def urls_key(self, folder: Path) -> str:
+        return f"urls/{self._mirror.key(folder)}.txt"
+
     def size_of(self, folder: Path, shard: int, sha256: str | None = None) -> int | None:
         """Bytes of a tar as listed, -1 where there is none; None in a process that did not look."""
         listing = self._mirror.listing

@@ -25,9 +25,9 @@ def test_a_file_is_no_dataset(tmp_path):
         Dataset(tmp_path / "file")
 
 
-def test_an_object_store_is_refused_and_not_taken_for_a_folder():
-    with pytest.raises(ConfigError, match="datasets are local folders"):
-        Dataset("s3://bucket/data")
+def test_an_unknown_kind_of_store_is_refused_and_not_taken_for_a_folder():
+    with pytest.raises(ConfigError, match="hdfs://cluster/data: stores are named s3://BUCKET/PREFIX"):
+        Dataset("hdfs://cluster/data")
 
 
 def test_two_writers_of_one_column_exclude_each_other(tmp_path):

@@ -3,12 +3,12 @@
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from threading import Lock, Thread, Timer
 
 BUCKET = "shelf"
 SECRET = "a-secret-that-nobody-must-see"
@@ -39,6 +39,11 @@ class Moto:
     def stop(self) -> None:
         self._server.stop()
 
+    def kill(self, away_s: float) -> None:
+        """Stop now, and start again after a while."""
+        self.stop()
+        Timer(away_s, self.start).start()
+
     def ask(self, method: str, path: str) -> bytes:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
         connection.request(
@@ -57,17 +62,21 @@ class Proxy:
     """Passes requests on to `port`.
 
     ignores_conditions: without If-None-Match. one_in: of so many requests one fails, in the next of the ways of `FAULTS`.
+    at: number of a request -> what is done before it, e.g. the server is killed.
     """
 
     port: int
     ignores_conditions: bool = False
     one_in: int = 0
+    at: dict[int, Callable[[], None]] = field(default_factory=dict)
     counted: Counter = field(default_factory=Counter)
     lock: Lock = field(default_factory=Lock)
 
     def fault(self) -> str | None:
         with self.lock:
             self.counted["requests"] += 1
+            if self.counted["requests"] in self.at:
+                self.at.pop(self.counted["requests"])()
             if not self.one_in or self.counted["requests"] % self.one_in:
                 return None
             self.counted["faults"] += 1

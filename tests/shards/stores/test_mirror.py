@@ -82,7 +82,9 @@ def test_rows_are_asked_for_alone_until_the_cache_has_their_shard(place, monkeyp
     assert column.fields(0) == {"bin": b"one" * 50}
 
 
-def test_what_changed_in_the_store_is_seen_at_the_next_opening_and_never_mixed_with_the_old(place, monkeypatch, tmp_path):
+def test_what_changed_in_the_store_is_seen_at_the_next_opening_and_never_mixed_with_the_old(
+    place, monkeypatch, tmp_path
+):
     write(Dataset(place))
     other = elsewhere(place, monkeypatch, tmp_path)
     assert contents(other)["a"] == b"one" * 50
@@ -167,7 +169,9 @@ def test_a_claim_of_another_machine_counts(place, monkeypatch, tmp_path):
     other = elsewhere(place, monkeypatch, tmp_path)
     write(other)
     MOUNTED[here.path] = Mirror(parse_url(place), here.path)  # it has not looked since
-    assert not write_identity(here.path / "images" / "column.json", Identity("pack", 2, {}, {}, {"shards": 1, "rows": 1}))
+    assert not write_identity(
+        here.path / "images" / "column.json", Identity("pack", 2, {}, {}, {"shards": 1, "rows": 1})
+    )
     assert Column(here.path / "images").identity == IDENTITY
 
 
@@ -228,7 +232,9 @@ def test_errors_are_one_line_without_a_word_of_the_server_or_the_credentials(mot
     with pytest.raises(DataError) as caught:
         Dataset(place)
     said = str(caught.value)
-    assert said.startswith(f"{place}: the store does not answer, for 0.3 s (VIEWKIT_STORE_PATIENCE_S); check the network")
+    assert said.startswith(
+        f"{place}: the store does not answer, for 0.3 s (VIEWKIT_STORE_PATIENCE_S); check the network"
+    )
     assert "\n" not in said and not any(secret in said for secret in ENVIRONMENT.values())
     assert caught.value.__suppress_context__
 
