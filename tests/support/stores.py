@@ -61,7 +61,7 @@ FAULTS = ("503", "no answer", "answer lost", "answer cut")
 class Proxy:
     """Passes requests on to `port`.
 
-    ignores_conditions: without If-None-Match. one_in: of so many requests one fails, in the next of the ways of `FAULTS`.
+    ignores_conditions: without If-None-Match. one_in: of so many requests one fails, each in the next way of `FAULTS`.
     at: number of a request -> what is done before it, e.g. the server is killed.
     """
 

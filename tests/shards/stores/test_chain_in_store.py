@@ -111,13 +111,10 @@ def test_plain_webdataset_reads_the_published_list(shelved, chain):
     assert listed == [f"{place}/images/{shard:06d}.tar" for shard in range(4)]
     signed = "Authorization: AWS4-HMAC-SHA256 Credential=k/20200101/us-east-1/s3/aws4_request"
     pipes = [f"pipe:curl -sf -H '{signed}' {url.replace('s3://', f'http://127.0.0.1:{port}/')}" for url in listed]
-    found = {
-        row["__key__"]: np.asarray(row["png"])
-        for row in webdataset.WebDataset(pipes, shardshuffle=False).decode("rgb8")
-    }
-    assert list(found) == list(chain.dataset.column("images").keys()) and all(
-        each.shape == (40, 40, 3) for each in found.values()
-    )
+    rows = webdataset.WebDataset(pipes, shardshuffle=False).decode("rgb8")
+    found = {row["__key__"]: np.asarray(row["png"]) for row in rows}
+    assert list(found) == list(chain.dataset.column("images").keys())
+    assert all(each.shape == (40, 40, 3) for each in found.values())
 
 
 def test_the_examples_train_from_a_store(shelved, another_machine, capsys):
@@ -164,10 +161,12 @@ run_stage(job.stage, job.config, Dataset(sys.argv[2]), Execution(device="cpu", w
 """
 TRAINS = """
 import sys
+from dataclasses import replace
+import killed_training
 import torch
-from killed_training import train
 torch.set_num_threads(1)
-train(sys.argv[1])
+killed_training.CONFIG = replace(killed_training.CONFIG, steps=40)
+killed_training.train(sys.argv[1])
 """
 
 
@@ -181,10 +180,7 @@ def test_a_machine_that_dies_during_pack_is_followed_by_another(place, chain, tm
     wanted = {f"images/{path.name}" for path in (chain.dataset.path / "images").iterdir()}
     for shards in (1, 3):
         first = program(PACKS, str(chain.source), place, cache=tmp_path / f"machine{shards}")
-        while (
-            first.poll() is None
-            and sum(key.endswith(".ready") or key.endswith("0.json") for key in client.list()) < shards
-        ):
+        while first.poll() is None and sum(key.endswith((".ready", "0.json")) for key in client.list()) < shards:
             time.sleep(0.01)
         tries += first.poll() is None
         first.send_signal(signal.SIGKILL)

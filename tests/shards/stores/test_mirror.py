@@ -219,7 +219,7 @@ def test_damage_in_the_store_is_found_and_named(place, monkeypatch, tmp_path):
     with pytest.raises(DataError, match="damaged"):
         there.column("images").fields(0)
     client.delete(["images/000001.tar"])
-    with pytest.raises(DataError, match="000001.tar: is missing; delete 000001.json beside it"):
+    with pytest.raises(DataError, match=r"000001\.tar: is missing; delete 000001\.json beside it"):
         assert Dataset(place).column("images").index
 
 
@@ -245,7 +245,7 @@ def test_without_credentials_or_obstore_the_line_says_what_to_do(monkeypatch, tm
     for name in (*ENVIRONMENT, "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ConfigError, match="s3://b/x: no credentials in the environment.*set AWS_ACCESS_KEY_ID"):
+    with pytest.raises(ConfigError, match=r"s3://b/x: no credentials in the environment.*set AWS_ACCESS_KEY_ID"):
         Dataset("s3://b/x")
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(ConfigError, match=r"s3://b/x: stores take the package obstore; pip install '.\[cloud\]'"):

@@ -40,7 +40,7 @@ def test_other_places_are_refused_in_one_line_that_repeats_no_secret(text, said)
 
 
 def test_what_is_written_outside_of_datasets_is_local():
-    with pytest.raises(ConfigError, match="export is s3://b/x.safetensors, and a local path is needed"):
+    with pytest.raises(ConfigError, match=r"export is s3://b/x\.safetensors, and a local path is needed"):
         refuse_inside(Path("s3://b/x.safetensors"), "export")
 
 
