@@ -22,6 +22,7 @@ COMPARISONS = (
     "memory",
     "pack",
     "page",
+    "scale",
     "score",
     "shards",
     "startup",
@@ -59,7 +60,7 @@ def images(tmp_path_factory):
 def test_every_program_is_started_by_a_test():
     shared = {"harness", "results", "gpu_checks", "studies", "evidence_page", "evidence_picture"}
     programs = {path.stem for path in FOLDER.glob("*.py")} - shared
-    assert programs == {*COMPARISONS, "evidence", "foreground", "gpu", "own_generator", "scale", "vs2fi"}
+    assert programs == {*COMPARISONS, "evidence", "foreground", "gpu", "own_generator", "vs2fi"}
 
 
 @pytest.mark.slow
@@ -71,31 +72,6 @@ def test_every_comparison_of_a_program_runs_once(program):
         pytest.skip("there is no chromium on this machine")
     done = start(program, "--smoke")
     assert done.returncode == 0 and "others' cores" in done.stdout, done.stderr[-2000:]
-
-
-@pytest.mark.slow
-def test_the_costs_of_opening_a_dataset_are_measured_in_miniature():
-    done = start("scale", "--rows", 256, 3000, "--check")
-    assert done.returncode == 0 and "nothing to do, again" in done.stdout, done.stderr[-2000:]
-    assert "a row more" in done.stdout and "3,000" in done.stdout
-    wrong = start("scale", "--rows", 3000, 256)
-    assert wrong.returncode == 2 and "two or more rising numbers" in wrong.stderr
-
-
-def test_a_missed_goal_of_the_costs_of_opening_is_named():
-    program = loaded("scale")
-    found = [
-        {"measure": name, "turn": turn, "rows": rows, "s": 2.5, "MB": rows / 1e3}
-        for name in program.MEASURES
-        for turn in ("first", "again")
-        for rows in (10_000, 1_000_000)
-    ]
-    assert program.misses(found) == [
-        "first batch took 2.50 s at 1000000 rows; 2 s are the goal up to a million",
-        "status took 2.50 s at 1000000 rows; 2 s are the goal up to a million",
-        "first batch took 990 MB more at 1000000 rows; 200 MB are the goal",
-    ]
-    assert "0.00 us" in program.table(found)
 
 
 @pytest.mark.slow
