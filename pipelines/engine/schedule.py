@@ -179,7 +179,9 @@ class Schedule:
     def _drops(self, now: float) -> list[Drop]:
         late = sorted(each for each in self._starting if now - self.crew[each].since >= self.limits.start_s)
         for number in late:
-            self.died(number, now, f"it did not start within {self.limits.start_s:g} s; its node may be in use by others")
+            self.died(
+                number, now, f"it did not start within {self.limits.start_s:g} s; its node may be in use by others"
+            )
         return [Drop(number) for number in late]
 
     def _starts(self, now: float) -> list[Start]:

@@ -79,7 +79,9 @@ def test_a_worker_that_dies_once_costs_its_shard_again_and_nothing_else():
 def test_a_shard_that_kills_three_workers_is_named_and_was_never_in_two_hands():
     schedule = Schedule([7], Limits())
     schedule.nodes({"a": 2})
-    with pytest.raises(DataError, match=r"^shard 000007: its worker died 3 times \(the last: exit code 137\), probably"):
+    with pytest.raises(
+        DataError, match=r"^shard 000007: its worker died 3 times \(the last: exit code 137\), probably"
+    ):
         for now in range(10):
             for action in schedule.actions(now):
                 if isinstance(action, Start):
