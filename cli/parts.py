@@ -10,6 +10,7 @@ from viewkit.pipelines.weights.cards import GENERATORS
 EXTRAS: Mapping[str, str] = {
     "tracking": "curves of a training in TensorBoard (--tensorboard)",
     "parquet": "Parquet files: as sources, and as tables of pairs and scores",
+    "cloud": "datasets, sources and weights in object stores (s3://, gs://, az://)",
     "docs": "the site of the docs (make site)",
     "dev": "the tests, lint and types of viewkit's own code",
 }

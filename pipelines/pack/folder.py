@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from viewkit.pipelines.pack.config import PackConfig
@@ -10,6 +11,7 @@ from viewkit.pipelines.pack.listing import Listing, Texts, listing_digest
 from viewkit.pipelines.pack.numbered import ClassFolders
 from viewkit.pipelines.pack.raw import PATH, extension_of, reject_file
 from viewkit.shards.row import Reject, Row
+from viewkit.shards.stores.mounts import FOLDERS
 
 
 def open_folder(root: Path, listing: Listing, config: PackConfig) -> "FolderSources":
@@ -58,6 +60,13 @@ class FolderSources(ClassFolders):
     def key(self, i: int) -> str:
         return row_key(self._paths[i])
 
+    def read(self, places: Sequence[int]) -> Iterator[Row | Reject]:
+        if self._root not in FOLDERS:
+            return super().read(places)
+        from viewkit.shards.stores.folder import read_ahead
+
+        return read_ahead(self.row, places)
+
     def row(self, i: int) -> Row | Reject:
         """A file's bytes under its extension as found, its path, and its class."""
         path = self._paths[i]
@@ -72,7 +81,13 @@ class FolderSources(ClassFolders):
 
 def read_file(root: str, path: str, max_bytes: int) -> bytes | Reject:
     """The bytes of a file at a relative path, or the reject of one that cannot be read or is too large."""
+    folder = FOLDERS.get(root)
     try:
+        if folder is not None:
+            data = folder.read(path)
+            if len(data) > max_bytes:
+                return reject_file(path, "too_many_bytes", f"{len(data)}; max_file_mb allows {max_bytes}")
+            return data
         file = os.open(os.path.join(root, path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(file, "rb") as stream:
             facts = os.fstat(stream.fileno())

@@ -111,6 +111,11 @@ def list_folder(root: Path, *, leave_out: Path | None = None) -> Listing:
     skipped = None if leave_out is None else _identity(os.fspath(leave_out))
     for path, size in _walk(os.fspath(root), "", (), skipped):
         listing.add(Found(path, size))
+    return sorted_listing(listing)
+
+
+def sorted_listing(listing: Listing) -> Listing:
+    """With images that belong to another one among the others, and everything in order."""
     listing.annotations = annotations_among([found.path for found in listing.images])
     belong = set(listing.annotations)
     listing.images = [found for found in listing.images if found.path not in belong]

@@ -26,6 +26,7 @@ from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
+from viewkit.shards.stores.url import is_url
 
 SIZED_BY = 64
 """Images of the source, from the first, whose sides tell the side of a part where it is not given."""
@@ -38,6 +39,9 @@ def open_mosaic(rest: str, config: PackConfig, leave_out: Path | None) -> "Mosai
     if config.short_side_px is not None:
         raise ConfigError("pack: --short-side-px is for single images; parts of mosaics are resized by --part-px")
     folder = os.path.expanduser(rest)
+    packed = Dataset(rest) if is_url(rest) else None
+    if packed is not None and packed.is_column("images"):
+        return MosaicSources(open_packed(packed, config), config)
     if os.path.isfile(os.path.join(folder, "images", "column.json")):
         return MosaicSources(open_packed(Dataset(folder), config), config)
     plain = {name: value for name, value in config_values(config).items() if name not in MOSAIC_OPTIONS}

@@ -21,6 +21,7 @@ from viewkit.pipelines.pack.raw import IMAGES, LABEL, PATH, extension_of, reject
 from viewkit.shards.codecs import one_line
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
+from viewkit.shards.stores.mounts import local_file
 
 BATCH = 32
 """Rows that are held at a time."""
@@ -54,7 +55,7 @@ class ParquetSources(NumberedSources):
         groups: list[RowGroup] = []
         tables: list[ImageTable] = []
         for number, name in enumerate(self._files):
-            file = open_parquet(os.path.join(self._root, name), name)
+            file = open_parquet(local_file(self._root, name), name)
             tables.append(table_of(file.schema_arrow, name, config.image_column, config.label_column))
             first = 0
             for group in range(file.metadata.num_row_groups):
@@ -91,7 +92,7 @@ class ParquetSources(NumberedSources):
             group, row = self._find(i)
             if self._cursor is None or self._cursor.group != group or self._cursor.next > row:
                 name = self._files[group.file]
-                self._cursor = Cursor(os.path.join(self._root, name), name, group, self._table.columns)
+                self._cursor = Cursor(local_file(self._root, name), name, group, self._table.columns)
             yield self._raw(self._path(group, row), *self._cursor.values(row))
 
     def _find(self, i: int) -> tuple[RowGroup, int]:
@@ -133,7 +134,7 @@ class ParquetSources(NumberedSources):
         """The labels of all rows in order; this reads their column whole."""
         for group in self._groups:
             name = self._files[group.file]
-            yield from Cursor(os.path.join(self._root, name), name, group, (column,)).rest()
+            yield from Cursor(local_file(self._root, name), name, group, (column,)).rest()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cursor": None}

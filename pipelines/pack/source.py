@@ -14,6 +14,8 @@ from viewkit.pipelines.pack.listing import Found, Listing, kind_of_archive, list
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.sources import Sources
+from viewkit.shards.stores.mounts import FOLDERS
+from viewkit.shards.stores.url import is_url
 
 SCHEMES: dict[str, str] = {
     "demo": "viewkit.pipelines.pack.demo:open_demo",
@@ -83,11 +85,14 @@ def open_source(source: str, config: PackConfig, *, leave_out: Path | None = Non
     if not source.strip():
         raise ConfigError(f"pack: the source is empty; {NEEDED}")
     root, listing = list_path(source, leave_out)
+    stored = FOLDERS.get(str(root))
     for held, opener in PATHS.items():
         if getattr(listing, held):
             if held != "parquets":
                 _refuse_parquet_options(source, config)
             found: PackSources = _load(opener)(root, listing, config)
+            if stored is not None:
+                vars(found)["stored"] = stored  # travels with the source, and is known where it arrives
             return found
     check_is_no_torchvision_folder(root, source)
     held = f"holds {listing.others} files, none of them an image or a tar" if listing.others else "is empty"
@@ -103,6 +108,11 @@ def _refuse_parquet_options(source: str, config: PackConfig) -> None:
 
 def list_path(source: str, leave_out: Path | None) -> tuple[Path, Listing]:
     """The folder a path means and what is in it; a single tar is a listing of one. Raises `DataError`."""
+    if is_url(source):
+        from viewkit.pipelines.pack.in_store import list_store
+
+        folder, listing = list_store(source, leave_out)
+        return folder.root, listing
     root, shown = Path(source).expanduser(), display(source)
     try:
         is_folder, is_file = root.is_dir(), root.is_file()

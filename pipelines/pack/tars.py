@@ -27,6 +27,7 @@ from viewkit.pipelines.pack.tar_index import TarIndex
 from viewkit.shards.codecs import one_line
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.row import Reject, Row
+from viewkit.shards.stores.mounts import local_file
 
 EXTENSION = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}")
 LABEL_BYTES = 64
@@ -82,7 +83,7 @@ class Samples(NumberedSources):
         starts = [0]
         left_out = 0
         for number, found in enumerate(tars):
-            index = TarIndex(os.path.join(self._root, found.path), found.path)
+            index = TarIndex(local_file(self._root, found.path), found.path)
             left_out += index.left_out
             for name, parts in index.samples.items():
                 names.append(f"{found.path}/{name}")
@@ -156,20 +157,20 @@ class TarSources(Samples):
                 tar = int(self._tar_of[sample])
                 if tar not in opened:
                     name = self._tars[tar]
-                    opened[tar] = stack.enter_context(open_archive(os.path.join(self._root, name), name))
+                    opened[tar] = stack.enter_context(open_archive(local_file(self._root, name), name))
                 yield self._read(sample, opened[tar])
 
     def row(self, i: int) -> Row | Reject:
         sample = int(self._order[i])
         name = self._tars[int(self._tar_of[sample])]
-        with open_archive(os.path.join(self._root, name), name) as stream:
+        with open_archive(local_file(self._root, name), name) as stream:
             return self._read(sample, stream)
 
     def labels(self) -> Int64[np.ndarray, " n"]:
         """Read from every KEY.cls; one that is no class index counts as none, and its sample is a reject anyway."""
         found = np.full(len(self._names), NO_CLASS, dtype=np.int64)
         for tar in range(len(self._tars)):
-            with open_archive(os.path.join(self._root, self._tars[tar]), self._tars[tar]) as stream:
+            with open_archive(local_file(self._root, self._tars[tar]), self._tars[tar]) as stream:
                 for sample in np.flatnonzero(self._tar_of == tar):
                     for member in range(int(self._starts[sample]), int(self._starts[sample + 1])):
                         offset, size = (int(number) for number in self._members[member])
@@ -198,7 +199,7 @@ class StreamedTarSources(Samples):
             if tar != self._at or self._stream is None:
                 if self._stream is not None:
                     self._stream.close()
-                self._stream = open_archive(os.path.join(self._root, self._tars[tar]), self._tars[tar])
+                self._stream = open_archive(local_file(self._root, self._tars[tar]), self._tars[tar])
                 self._at = tar
             yield self._read(sample, self._stream)
 

@@ -27,6 +27,7 @@ from viewkit.pipelines.pack.raw import PATH, extension_of, reject_file
 from viewkit.shards.codecs import one_line
 from viewkit.shards.errors import DataError
 from viewkit.shards.row import Reject, Row
+from viewkit.shards.stores.mounts import local_file
 
 DAMAGED = (zipfile.BadZipFile, NotImplementedError, OSError, ValueError, EOFError, OverflowError, RuntimeError)
 """What `zipfile` raises for files that are cut, damaged or made to do harm."""
@@ -139,7 +140,7 @@ class ZipSources(ClassFolders):
         if number not in self._opened:
             name = self._zips[number]
             try:
-                archive = zipfile.ZipFile(os.path.join(self._root, name))
+                archive = zipfile.ZipFile(local_file(self._root, name))
             except (struct.error, *DAMAGED) as error:
                 raise DataError(
                     f"pack: the zip file '{display(name)}' is cut or damaged, or no zip file: {one_line(error)}; copy "

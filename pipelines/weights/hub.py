@@ -5,6 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.stores.url import is_url
 
 SOURCES = "docs/generators.md lists where to download the weights"
 """The end of every message about weights that are missing or damaged."""
@@ -24,6 +25,10 @@ def local_folder(path: Path, parts: Collection[str] = ("unet",)) -> Path:
     A branch or tag may change after a column was written, so an id without a full commit hash is a `ConfigError`.
     `DataError` when there is no such folder, or the id cannot be downloaded.
     """
+    if is_url(path):
+        from viewkit.shards.stores.folder import bring_weights
+
+        return bring_weights(path)
     name = path.as_posix()
     if path.exists():
         return path

@@ -3,14 +3,26 @@
 A dataset that is opened by its URL mounts its cache folder, also in worker processes, to which it travels as its URL.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from viewkit.shards.stores.folder import StoredFolder
     from viewkit.shards.stores.mirror import Mirror
 
 MOUNTED: "dict[Path, Mirror]" = {}
+
+
+FOLDERS: "dict[str, StoredFolder]" = {}
+"""Folders of stores that others wrote, by the path that stands for each."""
+
+
+def local_file(root: str, path: str) -> str:
+    """Where a file below `root` can be opened: there, or in the cache where `root` stands for a folder of a store."""
+    folder = FOLDERS.get(root)
+    return os.path.join(root, path) if folder is None else folder.local_file(path)
 
 
 def mirror_of(path: Path) -> "Mirror | None":
@@ -57,6 +69,6 @@ def settle_artifact(folder: Path, digests: Mapping[str, str]) -> None:
 
 def in_words(text: str) -> str:
     """`text` with cache folders replaced by the URLs that they stand for."""
-    for folder, mirror in MOUNTED.items():
-        text = text.replace(str(folder), str(mirror.url))
+    for folder, place in (*MOUNTED.items(), *FOLDERS.items()):
+        text = text.replace(str(folder), str(place.url))
     return text

@@ -57,7 +57,7 @@ class Tars:
         return [self._mirror.root / key for key in keys]
 
     def list_urls(self, folder: Path, num_shards: int) -> None:
-        """Write the URLs of a complete column's tars into ``urls/COLUMN.txt``, one a line in order, for other readers."""
+        """Write the URLs of a complete column's tars into ``urls/COLUMN.txt``, one a line, in order."""
         there = self._mirror.below(folder)
         urls = []
         for shard in range(num_shards):
