@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -29,6 +30,8 @@ DOCUMENT = re.compile(rf"(.+/)?({COLUMN}|{IDENTITY}|{RECEIPT})|experiments/[^/]+
 SHARD_RECEIPT = re.compile(r"[^/]+/\d{6,}\.json")
 AT_ONCE = 16
 STAMPS_NS = 10**18
+CLOCK_S = 0.1
+"""Coarser than the clock of a file system."""
 
 
 class Mirror:
@@ -56,13 +59,16 @@ class Mirror:
     def refresh(self) -> None:
         """Look at what is there now: bring identities, and forget what is gone."""
         make_folder(self.root)
+        began = time.time()
         listing = self.client.list()
         self.bring([key for key in listing if DOCUMENT.fullmatch(key)], listing)
         for path in self.root.rglob("*.json"):
             key = self.key(path)
             known = DOCUMENT.fullmatch(key) or SHARD_RECEIPT.fullmatch(key)
             if known and key not in listing:
-                path.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    if path.stat().st_ctime < began - CLOCK_S:  # not what another process has just written
+                        path.unlink()
         self.listing = listing
         self._brought.clear()
 

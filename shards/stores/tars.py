@@ -146,7 +146,8 @@ class Tars:
         Random(os.getpid()).shuffle(order)
 
         def bring() -> None:
-            with suppress(ViewkitError):  # whoever reads the shard meets the same, and says it
+            # Whoever reads the shard meets the same, and says it; a RuntimeError comes when the interpreter ends.
+            with suppress(ViewkitError, OSError, RuntimeError):
                 for shard in order:
                     receipt = read(shard)
                     with alone(self._mirror.root, f"{folder.name}%{shard}", wait=False) as held:

@@ -1,6 +1,5 @@
 """Stores on this machine: moto's S3 server, and a proxy before it, where requests fail, break off or lose a header."""
 
-import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,12 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread, Timer
 
 BUCKET = "shelf"
-SECRET = "a-secret-that-nobody-must-see"
-ENVIRONMENT = {
-    "AWS_ACCESS_KEY_ID": "AKIDNOBODYMUSTSEE",
-    "AWS_SECRET_ACCESS_KEY": SECRET,
-    "AWS_REGION": "us-east-1",
-}
+SECRETS = ("AKIDNOBODYMUSTSEE", "a-secret-that-nobody-must-see")
+ENVIRONMENT = {"AWS_ACCESS_KEY_ID": SECRETS[0], "AWS_SECRET_ACCESS_KEY": SECRETS[1], "AWS_REGION": "us-east-1"}
 
 
 @dataclass
@@ -153,8 +148,3 @@ class Proxy:
 def environment_of(port: int) -> dict[str, str]:
     """Variables for a store on this machine, for `monkeypatch` or a process."""
     return {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
-
-
-def without_store() -> dict[str, str]:
-    """This process's environment without any variable of a store."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "VIEWKIT_"))}

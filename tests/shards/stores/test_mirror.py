@@ -1,11 +1,12 @@
 """A dataset in a store: what is written there is what a local one has, and one of several writers is first."""
 
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 
 import pytest
-from stores import ENVIRONMENT, FAULTS, Proxy
+from stores import ENVIRONMENT, FAULTS, SECRETS, Proxy
 
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
@@ -235,7 +236,7 @@ def test_errors_are_one_line_without_a_word_of_the_server_or_the_credentials(mot
     assert said.startswith(
         f"{place}: the store does not answer, for 0.3 s (VIEWKIT_STORE_PATIENCE_S); check the network"
     )
-    assert "\n" not in said and not any(secret in said for secret in ENVIRONMENT.values())
+    assert "\n" not in said and not any(secret in said for secret in SECRETS)
     assert caught.value.__suppress_context__
 
 
@@ -288,3 +289,36 @@ def test_large_objects_come_back_whole_from_several_ranges(place, monkeypatch, t
 def test_one_place_is_mounted_once_under_its_own_name(place):
     first, second = Dataset(place), Dataset(place + "/")
     assert first.path == second.path and len(MOUNTED) == 1 and first.path.name == "set"
+
+
+def test_the_cache_keeps_its_limit_and_lets_the_longest_unused_go(place, monkeypatch, tmp_path):
+    write(Dataset(place))
+    column = elsewhere(place, monkeypatch, tmp_path).column("images")
+    mirror, sizes = MOUNTED[column.path.parent], [column.receipt(shard).bytes for shard in range(2)]
+    monkeypatch.setenv("VIEWKIT_CACHE_GB", str(max(sizes) / 1e9))
+    for shard in (0, 1, 0, 1):
+        assert [row.key for row in column.rows(shard)] == [["a"], ["c", "d", "e"]][shard]
+        assert [mirror.tars.is_whole(column.path, each) for each in range(2)] == [shard == 0, shard == 1]
+    monkeypatch.setenv("VIEWKIT_CACHE_GB", "1e-7")
+    with pytest.raises(ConfigError, match=r"VIEWKIT_CACHE_GB allows 100 bytes, and .*000000.* alone takes"):
+        list(column.rows(0))
+
+
+def test_a_column_that_fits_is_fetched_ahead_while_its_first_row_is_read_alone(place, monkeypatch, tmp_path):
+    write(Dataset(place))
+    column = elsewhere(place, monkeypatch, tmp_path).column("images")
+    mirror = MOUNTED[column.path.parent]
+    assert column.fields(1) == {"bin": b"2"}
+    end = time.monotonic() + 10
+    while not all(mirror.tars.is_whole(column.path, shard) for shard in range(2)) and time.monotonic() < end:
+        time.sleep(0.01)
+    mirror.client.delete(["images/000000.tar", "images/000001.tar"])
+    assert column.fields(0) == {"bin": b"one" * 50}
+
+
+def test_credentials_are_in_no_file_of_the_cache_or_the_store(place, tmp_path):
+    write(Dataset(place))
+    client = Client(parse_url(place))
+    files = [path.read_bytes() for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    held = [*files, *(client.get(key)[0] for key in client.list())]
+    assert len(held) > 8 and not any(secret.encode() in each for each in held for secret in SECRETS)
