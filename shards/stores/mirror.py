@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from viewkit.shards.errors import ConfigError
-from viewkit.shards.files import explained, make_folder, part_path
+from viewkit.shards.files import explained, make_folder, part_path, read_file, write_first
 from viewkit.shards.stores.artifacts import ArtifactFiles
-from viewkit.shards.stores.cache import cache_limit, folder_of
+from viewkit.shards.stores.cache import cache_limit, folder_of, own_folder
 from viewkit.shards.stores.client import Client, Entry, NotThere
 from viewkit.shards.stores.environment import patience_s
 from viewkit.shards.stores.mounts import MOUNTED
@@ -29,13 +29,14 @@ COLUMN, IDENTITY, RECEIPT = "column.json", "artifact.json", "receipt.json"
 DOCUMENT = re.compile(rf"(.+/)?({COLUMN}|{IDENTITY}|{RECEIPT})|experiments/[^/]+\.json")
 SHARD_RECEIPT = re.compile(r"[^/]+/\d{6,}\.json")
 AT_ONCE = 16
+TOKEN = "token"
 STAMPS_NS = 10**18
 CLOCK_S = 0.1
 """Coarser than the clock of a file system."""
 
 
 class Mirror:
-    """root: the cache folder. Travels to other processes as its URL; these find in the cache what this one brought."""
+    """root: the cache folder. Travels to other processes as its URL; those of this machine find in the cache what this one brought."""
 
     def __init__(self, url: StoreURL, root: Path) -> None:
         self.url, self.root = url, root
@@ -48,8 +49,14 @@ class Mirror:
         self._made: set[str] = set()
         self._writable = False
 
-    def __reduce__(self) -> tuple[object, tuple[str, str]]:
-        return mount, (str(self.url), str(self.root))
+    def __reduce__(self) -> tuple[object, tuple[str, str, str]]:
+        return arrive, (str(self.url), str(self.root), self.token())
+
+    def token(self) -> str:
+        """Of this cache folder, so that a process on another machine, whose folder is another one, knows it."""
+        path = own_folder(self.root) / TOKEN
+        write_first(path, secrets.token_hex(16).encode())
+        return read_file(path).decode()
 
     def key(self, path: Path) -> str:
         """Of a file or folder in the cache folder; "" of that folder itself."""
@@ -179,6 +186,14 @@ def open_mirror(place: str | Path) -> Mirror:
     cache_limit(), patience_s()  # what is wrong with them is said now, not at the first shard
     mirror = mount(str(url), str(folder_of(url)))
     mirror.refresh()
+    return mirror
+
+
+def arrive(url: str, root: str, token: str) -> Mirror:
+    """The mirror in a process to which it was sent; on another machine it has to look for itself."""
+    mirror = mount(url, root)
+    if mirror.listing is None and mirror.token() != token:
+        mirror.refresh()
     return mirror
 
 

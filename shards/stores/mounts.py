@@ -69,6 +69,8 @@ def settle_artifact(folder: Path, digests: Mapping[str, str]) -> None:
 
 def in_words(text: str) -> str:
     """`text` with cache folders replaced by the URLs that they stand for."""
-    for folder, place in (*MOUNTED.items(), *FOLDERS.items()):
-        text = text.replace(str(folder), str(place.url))
+    for folder, mirror in MOUNTED.items():
+        text = text.replace(str(folder), str(mirror.url))
+    for root, stored in FOLDERS.items():
+        text = text.replace(root, str(stored.url))
     return text

@@ -1,5 +1,6 @@
 """A dataset in a store: what is written there is what a local one has, and one of several writers is first."""
 
+import pickle
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -83,6 +84,7 @@ def test_rows_are_asked_for_alone_until_the_cache_has_their_shard(place, monkeyp
     assert column.fields(0) == {"bin": b"one" * 50}
 
 
+@pytest.mark.slow
 def test_what_changed_in_the_store_is_seen_at_the_next_opening_and_never_mixed_with_the_old(
     place, monkeypatch, tmp_path
 ):
@@ -98,6 +100,18 @@ def test_what_changed_in_the_store_is_seen_at_the_next_opening_and_never_mixed_w
     assert contents(other)["a"] == b"two" * 50 and next(other.column("images").rows(0)).fields["bin"] == b"two" * 50
     client.delete(list(client.list()))
     assert Dataset(place).columns() == []
+
+
+def test_a_dataset_that_is_sent_to_a_process_of_this_or_another_machine_is_read_there(place, tmp_path):
+    write(Dataset(place))
+    sent = pickle.dumps(Dataset(place).column("images"))
+    for moved in (False, True):
+        MOUNTED.clear()
+        if moved:  # another machine has nothing in its cache
+            (tmp_path / "cache").rename(tmp_path / "of the first")
+        column = pickle.loads(sent)  # noqa: S301 our own
+        assert column.fields(0) == {"bin": b"one" * 50} and [row.key for row in column.rows(1)] == ["c", "d", "e"]
+        assert (MOUNTED[column.path.parent].listing is None) != moved
 
 
 def test_of_16_writers_with_unlike_bytes_one_is_first_and_all_read_it(place):
@@ -189,7 +203,8 @@ def test_a_store_that_ignores_conditions_is_refused_at_the_start(moto, place, mo
     assert Client(parse_url(place)).list() == {}
 
 
-@pytest.mark.parametrize(("one_in", "datasets"), [(6, 1), pytest.param(10, 12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("one_in", "datasets"), [(6, 1), (10, 12)])
+@pytest.mark.slow
 def test_while_requests_fail_the_store_gets_the_same_bytes(moto, place, monkeypatch, tmp_path, one_in, datasets):
     write(Dataset(tmp_path / "local"))
     proxy = Proxy(moto.port, one_in=one_in)

@@ -65,7 +65,10 @@ def zipped(folder: Path, images: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", ["folder", "tars", "one tar", "zip"])
+@pytest.mark.parametrize(
+    "kind",
+    ["folder", "tars", pytest.param("one tar", marks=pytest.mark.slow), pytest.param("zip", marks=pytest.mark.slow)],
+)
 def test_a_source_in_a_store_is_the_source_on_a_disk(place, stored, tmp_path, kind):
     local = images = few(tmp_path / "images")
     if kind in ("tars", "one tar"):
