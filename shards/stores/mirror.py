@@ -36,7 +36,8 @@ CLOCK_S = 0.1
 
 
 class Mirror:
-    """root: the cache folder. Travels to other processes as its URL; those of this machine find in the cache what this one brought."""
+    """root: the cache folder. Travels to other processes as its URL; those of this machine find in the cache what this
+    one brought."""
 
     def __init__(self, url: StoreURL, root: Path) -> None:
         self.url, self.root = url, root
@@ -137,8 +138,14 @@ class Mirror:
                 self.listing[key] = entry
 
     def below(self, folder: Path) -> dict[str, Entry]:
-        """Keys below a folder, asked for now."""
-        return self.client.list(self.key(folder) or None)
+        """Keys below a folder, asked for now: worker processes and other machines write there, too."""
+        name = self.key(folder)
+        found = self.client.list(name)
+        if self.listing is not None:
+            others = {key: entry for key, entry in self.listing.items() if not key.startswith(f"{name}/")}
+            self.listing = {**others, **found}
+            self._brought.discard(name)
+        return found
 
     def forget(self, keys: Sequence[str]) -> None:
         """Delete objects, in this order; the cache's copies are the caller's."""

@@ -92,7 +92,9 @@ def test_worker_processes_pack_a_source_in_a_store_into_a_dataset_below_it(place
     config, two = PackConfig(labels="folders", rows_per_shard=2), Execution(device="cpu", workers=2, max_rejects=1.0)
     run_stage(PackStage(str(images)), config, Dataset(tmp_path / "here"), CPU)
     for _ in range(2):  # the second time the dataset lies in the source, and is left out
-        run_stage(PackStage(f"{place}/images"), config, Dataset(f"{place}/images/dataset"), two)
+        dataset = Dataset(f"{place}/images/dataset")
+        run_stage(PackStage(f"{place}/images"), config, dataset, two)
+        assert dataset.column("images").num_rows == 5  # this very object knows what its workers wrote
     run_stage(PackStage(f"{place}/images"), config, Dataset(tmp_path / "also here"), two)
     client = Client(parse_url(f"{place}/images/dataset"))
     for path in (tmp_path / "here" / "images").iterdir():
