@@ -13,6 +13,7 @@ from viewkit.cli.machine import size_text
 from viewkit.cli.progress import CURVES, KNN, number
 from viewkit.cli.sparkline import bars_for, sparkline
 from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.stores.mounts import mirror_of
 
 if TYPE_CHECKING:
     from viewkit.shards.column import Column
@@ -206,7 +207,9 @@ def metrics_of(dataset: "Dataset", name: str) -> dict[str, Any] | None:
     """The last step of a training, and how loss and kNN accuracy went; None of what is no training."""
     from viewkit.pipelines.training.metrics import METRICS, read_metrics
 
-    path = dataset.path / name / METRICS
+    path, artifact = dataset.path / name / METRICS, dataset.artifact(name)
+    if mirror_of(path) is not None and artifact.is_complete and METRICS in artifact.files:
+        artifact.path(METRICS)  # brings it
     lines = read_metrics(path) if path.is_file() else []
     if not lines:
         return None

@@ -139,11 +139,12 @@ class Artifact:
         files = {name: sha256 for name, sha256 in self.digests.items() if name not in logs}
         return digest([self.identity.digest, files])
 
-    def whole_folder(self) -> Path:
+    def whole_folder(self, below: str = "") -> Path:
         """The folder with all of its files in it, for readers that open them by themselves; of a dataset in a store
-        they are brought into the cache."""
+        they are brought into the cache. below: only those whose names begin like this."""
         for file in self.files if mirror_of(self.folder) is not None else ():
-            self.path(file)
+            if file.startswith(below):
+                self.path(file)
         return self.folder
 
     def path(self, file: str) -> Path:

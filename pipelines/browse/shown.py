@@ -88,7 +88,7 @@ def logged_pairs(dataset: Dataset, run: str, policy: str | None) -> Shown:
         raise DataError(f"{where} logged no pairs; a run with --select hard --log-views STEPS does")
 
     def groups(points: int) -> Groups:
-        log = read_view_log(artifact.folder)
+        log = read_view_log(artifact.whole_folder("views/"))
         if "keys" not in log:
             raise DataError(f"{where} logged its pairs without their keys, as older versions did; train it again")
         if log["losses"].ndim != 2:

@@ -67,7 +67,7 @@ def hard_view_table(artifact: Artifact) -> FoundTable | None:
     """Which sampled parameters a run's losses depended on; None where it did not log its views."""
     if not any(name.startswith("views/") for name in artifact.files):
         return None
-    found = view_importance(read_view_log(artifact.folder))
+    found = view_importance(read_view_log(artifact.whole_folder("views/")))
     if found is None:
         return None
     rows = [

@@ -37,7 +37,7 @@ class Own(Unclip):
         config, run = setup.config, setup.run
         artifact = run.dataset.artifact("generator")
         facts = GeneratorFacts.read(artifact)
-        folder = OwnFolder(artifact.folder)
+        folder = OwnFolder(artifact.whole_folder())
         for file in folder.files:
             artifact.path(file.relative_to(artifact.folder).as_posix())  # not a bit of it has changed
         encoder = setup.encoder
