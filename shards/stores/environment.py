@@ -4,6 +4,7 @@ tools do; they are in no option, config, file or message."""
 import os
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from viewkit.shards.errors import ConfigError
@@ -33,6 +34,8 @@ ENDPOINTS: Mapping[str, tuple[str, ...]] = {
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
 """Variables that name another server than the provider's; one that begins with http:// is then used without TLS."""
+GCLOUD = Path("~/.config/gcloud/application_default_credentials.json")
+"""Where Google's own tool leaves credentials, and where obstore looks."""
 OWN_MACHINE_S = 10.0
 """Patience with a machine of the provider's own, which is asked for credentials where the environment has none."""
 
@@ -50,7 +53,9 @@ def patience_s() -> float:
 
 
 def has_credentials(scheme: str) -> bool:
-    return any(os.environ.get(name) for name in CREDENTIALS[scheme])
+    return any(os.environ.get(name) for name in CREDENTIALS[scheme]) or (
+        scheme == "gs" and GCLOUD.expanduser().exists()
+    )
 
 
 def open_store(url: StoreURL) -> "ObjectStore":

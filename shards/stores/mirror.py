@@ -93,7 +93,7 @@ class Mirror:
         """Documents that the cache does not have as they are listed."""
         wanted = [key for key in keys if not self._has(key, listing[key])]
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(self._bring, wanted))
+            list(pool.map(lambda key: self._bring(key, listing[key]), wanted))
 
     def _has(self, key: str, entry: Entry) -> bool:
         try:
@@ -102,9 +102,11 @@ class Mirror:
             return False
         return bool(entry.etag) and (facts.st_size, facts.st_mtime_ns) == (entry.size, stamp(entry.etag))
 
-    def _bring(self, key: str) -> None:
+    def _bring(self, key: str, listed: Entry) -> None:
+        """The listing's ETag counts, as it is compared with the next listing's."""
         with suppress(NotThere):  # gone since it was listed
-            self._keep(self.root / key, *self.client.get(key))
+            content, etag = self.client.get(key)
+            self._keep(self.root / key, content, listed.etag or etag)
 
     def create(self, path: Path, content: bytes) -> bool:
         """Write a document unless there is one; whether what is there now says the same. The cache then has that."""
