@@ -53,9 +53,8 @@ def patience_s() -> float:
 
 
 def has_credentials(scheme: str) -> bool:
-    return any(os.environ.get(name) for name in CREDENTIALS[scheme]) or (
-        scheme == "gs" and GCLOUD.expanduser().exists()
-    )
+    left_by_gcloud = scheme == "gs" and GCLOUD.expanduser().exists()
+    return left_by_gcloud or any(os.environ.get(name) for name in CREDENTIALS[scheme])
 
 
 def open_store(url: StoreURL) -> "ObjectStore":

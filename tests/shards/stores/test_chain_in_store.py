@@ -166,7 +166,7 @@ import killed_training
 import torch
 from viewkit.pipelines.training import loop
 torch.set_num_threads(1)
-killed_training.CONFIG = replace(killed_training.CONFIG, steps=40)
+killed_training.CONFIG = replace(killed_training.CONFIG, steps=20)
 load = loop.load_training
 loop.load_training = lambda *given: print("resumed", flush=True) or load(*given)
 killed_training.train(sys.argv[1])
@@ -216,4 +216,4 @@ def test_a_training_goes_on_where_a_dead_machine_saved_it_and_ends_as_if_it_had_
         [json.loads(line)["loss"] for line in raw.splitlines()]
         for raw in (client.get("estimator/metrics.jsonl")[0], (local / "estimator" / "metrics.jsonl").read_bytes())
     ]
-    assert lines[0] == lines[1] and len(lines[0]) == 4
+    assert lines[0] == lines[1] and len(lines[0]) == 2
