@@ -8,15 +8,17 @@ from viewkit.shards.stores.environment import CREDENTIALS, PATIENCE, has_credent
 from viewkit.shards.stores.url import StoreURL
 
 STATUS = re.compile(r"status code: (\d{3})")
+WHOLE = "Received non-partial response"
+"""obstore's word for a server that sends all of an object where a range was asked for."""
 CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 
 
 def may_pass(text: str) -> bool:
     """Whether a request that failed like this may work later: no answer, or one that asks for patience."""
+    if WHOLE in text or "credential" in text.lower():
+        return False
     status = STATUS.search(text)
-    return "credential" not in text.lower() and (
-        status is None or int(status[1]) >= 500 or status[1] in ("408", "409", "429")
-    )
+    return status is None or int(status[1]) >= 500 or status[1] in ("408", "409", "429")
 
 
 def explain(url: StoreURL, key: str, text: str) -> ViewkitError:
@@ -26,6 +28,10 @@ def explain(url: StoreURL, key: str, text: str) -> ViewkitError:
     said = " ".join(each[1] for each in (status, code) if each)
     if "NoSuchBucket" in text or "ContainerNotFound" in text:
         return DataError(f"{url}: there is no bucket '{url.bucket}'; create it, or correct the name")
+    if WHOLE in text:
+        return DataError(
+            f"{where}: the store ignores the header Range; docs/stores.md says what a store must be able to do"
+        )
     if not has_credentials(url.scheme) and status is None:
         return ConfigError(
             f"{url}: no credentials in the environment, and this is no machine that the store knows; set "

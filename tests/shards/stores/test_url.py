@@ -7,6 +7,7 @@ import pytest
 from viewkit.shards.artifact import refuse_inside
 from viewkit.shards.dataset import Dataset, run_folder
 from viewkit.shards.errors import ConfigError
+from viewkit.shards.stores.answers import explain, may_pass
 from viewkit.shards.stores.url import StoreURL, is_url, parse_url
 
 
@@ -48,3 +49,33 @@ def test_a_run_is_named_as_its_dataset_has_it():
     assert run_folder("data/runs/a") == Path("data/runs/a")
     with pytest.raises(ConfigError, match="s3://b/data/a: this is no run; name one as DATASET/runs/NAME"):
         run_folder("s3://b/data/a")
+
+
+ANSWER = "Server returned non-2xx status code: {}: <Error><Code>{}</Code><AWSAccessKeyId>AKID</AWSAccessKeyId></Error>"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "passes"),
+    [
+        (ANSWER.format("403 Forbidden", "AccessDenied"), "the store refuses it (403 AccessDenied); check the", False),
+        (
+            ANSWER.format("404 Not Found", "NoSuchBucket"),
+            "s3://b/x: there is no bucket 'b'; create",
+            False,
+        ),
+        (ANSWER.format("400 Bad Request", "EntityTooSmall"), "the store answers 400 EntityTooSmall; docs/", False),
+        (ANSWER.format("503 Slow", "SlowDown"), "the store answers 503 SlowDown, for 7 s (VIEWKIT_STORE_PA", True),
+        (
+            ANSWER.format("409 Conflict", "ConditionalRequestConflict"),
+            "answers 409 Conditional",
+            True,
+        ),
+        ("Received non-partial response when range requested", "the store ignores the header Range", False),
+        ("error sending request for AKID", "the store does not answer, for 7 s", True),
+    ],
+)
+def test_an_answer_is_one_line_that_repeats_nothing_but_status_and_code(monkeypatch, text, said, passes):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
+    monkeypatch.setenv("VIEWKIT_STORE_PATIENCE_S", "7")
+    line = str(explain(parse_url("s3://b/x"), "images/000000.tar", text))
+    assert said in line and "AKID" not in line and "\n" not in line and may_pass(text) == passes
