@@ -1,0 +1,220 @@
+"""Shards on a Ray cluster of several nodelets on this machine, which lose processes and nodes.
+
+One cluster for all tests, on the loopback interface: a head without processors, and nodes with one each.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from small_datasets import CPU, contents, numbers_dataset
+from toy_stages import NumbersConfig, NumbersStage
+from toy_work import Doubles
+
+from viewkit.pipelines.engine.contract import Silent
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.on_ray import run_on_ray
+from viewkit.pipelines.engine.ray_cluster import connected, device_on_ray
+from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.engine.schedule import Limits
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ConfigError, DataError
+
+ON_RAY = replace(CPU, on="ray", workers=None)
+CONFIG = NumbersConfig(rows=96, rows_per_shard=8)
+SUPPORT = Path(__file__).parents[2] / "support"
+
+
+def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(
+        ConfigError, match=r"^--on ray needs Ray, .*pip install 'viewkit\[ray\]', here and on every node"
+    ):
+        run_stage(NumbersStage(), CONFIG, Dataset(tmp_path), ON_RAY)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'viewkit[ray]'")
+    environment = {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # so that nodes keep to 127.0.0.1; read when Ray is imported
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
+        "OMP_NUM_THREADS": "3",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        made = Nodes()
+        patch.setenv("RAY_ADDRESS", made.cluster.address)
+        try:
+            yield made
+        finally:
+            made.cluster.shutdown()
+
+
+class Nodes:
+    """The cluster, and what tests do to it. `here`: nodes with a processor."""
+
+    def __init__(self):
+        from ray.cluster_utils import Cluster
+
+        self.memory = {"object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.1"}
+        self.cluster = Cluster(True, head_node_args={"num_cpus": 0, "include_dashboard": False, **self.memory})
+        self.here = [self.add(), self.add()]
+
+    def add(self):
+        return self.cluster.add_node(num_cpus=1, **self.memory)
+
+    def kill(self):
+        """SIGKILL to all processes of one node."""
+        self.cluster.remove_node(self.here.pop(0), allow_graceful=False)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return contents(numbers_dataset(tmp_path_factory.mktemp("undisturbed"), rows=96).path)
+
+
+JOB = """
+import sys, time
+from toy_stages import NumbersConfig, NumbersStage
+from viewkit.pipelines.engine.contract import Silent
+from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.run import run_stage
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ViewkitError
+
+class Told(Silent):
+    def message(self, text):
+        print(text, flush=True)
+
+on_ray.PACE = on_ray.Pace(look_s=1.0, news_s=0.2)
+try:
+    stage, config = NumbersStage(pause_s=float(sys.argv[2])), NumbersConfig(rows=96)
+    run_stage(stage, config, Dataset(sys.argv[1]), Execution(on="ray", max_rejects=1.0), Told())
+except ViewkitError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+def start_job(tmp_path, pause_s):
+    """A process that does 12 shards of 8 rows; its standard output has its messages, and nothing of Ray's."""
+    script = tmp_path / "job.py"
+    script.write_text(JOB)
+    return subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path / "data"), str(pause_s)], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+
+
+def wait_for_shards(job, tmp_path, count):
+    until = time.monotonic() + 90
+    while len(list((tmp_path / "data" / "images").glob("0*.json"))) < count:
+        assert job.poll() is None and time.monotonic() < until
+        time.sleep(0.02)
+
+
+def run_work(make_work, shards, tmp_path, limits=None):
+    claim, news = tmp_path / "column.json", []
+    claim.write_text("claim")
+    with connected("ray"):
+        found = list(run_on_ray(make_work, shards, claim, "cpu", news.append, limits or Limits()))
+    return found, news
+
+
+@pytest.mark.slow
+def test_a_node_killed_mid_shard_and_another_one_added_give_the_bytes_of_one_process(cluster, undisturbed, tmp_path):
+    job = start_job(tmp_path, 0.4)
+    wait_for_shards(job, tmp_path, 1)
+    cluster.kill()
+    cluster.here.append(cluster.add())
+    said, errors = job.communicate(timeout=100)
+    assert (job.returncode, errors) == (0, "")
+    assert contents(tmp_path / "data") == undisturbed
+    lines = said.splitlines()
+    assert any("is handed out again" in line for line in lines)
+    assert all(line.startswith(("a worker was lost (", "1 more worker")) for line in lines)
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_costs_time_and_nothing_else(cluster, undisturbed, tmp_path):
+    deaths, heard = tmp_path / "deaths", Heard()
+    deaths.mkdir()
+    run_stage(
+        NumbersStage(die_at="row00025", deaths=deaths, times=1), CONFIG, Dataset(tmp_path / "data"), ON_RAY, heard
+    )
+    assert contents(tmp_path / "data") == undisturbed and len(list(deaths.iterdir())) == 1
+    (said,) = heard.said
+    assert said.endswith("because its worker process has died); shard 000003 is handed out again")
+    assert heard.rows >= 96
+
+
+@pytest.mark.slow
+def test_a_stage_that_always_dies_ends_after_three_workers(cluster, tmp_path):
+    deaths = tmp_path / "deaths"
+    deaths.mkdir()
+    stage = NumbersStage(die_at="row00001", deaths=deaths, times=99)
+    with pytest.raises(DataError, match=r"shard 000000: its worker died 3 times \(the last: The actor is dead because"):
+        run_stage(stage, CONFIG, Dataset(tmp_path / "data"), replace(ON_RAY, workers=1))
+    assert len(list(deaths.iterdir())) == 3 and not list((tmp_path / "data").rglob("*.part"))
+
+
+class Heard(Silent):
+    def __init__(self):
+        self.said, self.rows = [], 0
+
+    def advance(self, count, **numbers):
+        self.rows += count
+
+    def message(self, text):
+        self.said.append(text)
+
+
+@pytest.mark.slow
+def test_errors_come_as_they_are_on_one_machine(cluster, fast, tmp_path):
+    with pytest.raises(DataError, match=r"^shard 3 is damaged; delete it$"):
+        run_work(Doubles({3: "data"}), range(5), tmp_path)
+    with pytest.raises(RuntimeError, match=r"in a worker on node (.*\n)+.*ZeroDivisionError: a bug"):
+        run_work(Doubles({3: "bug"}), range(5), tmp_path)
+    found, news = run_work(Doubles(), range(5), tmp_path, Limits(workers=1))
+    assert sorted(found) == [(shard, 2 * shard) for shard in range(5)]
+    assert [text for text in news if isinstance(text, str)] == ["threads 1"] * 5
+    assert sum(count for count in news if isinstance(count, int)) == 25
+    with pytest.raises(ConfigError, match=r"is 'cuda', and no node of the cluster has a GPU \(3 nodes, 2 CPUs"):
+        device_on_ray(Execution(on="ray", device="cuda"))
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_one_line_and_what_is_finished_stays(cluster, tmp_path):
+    job = start_job(tmp_path, 0.5)
+    wait_for_shards(job, tmp_path, 1)
+    os.killpg(job.pid, signal.SIGINT)
+    said, errors = job.communicate(timeout=60)
+    assert (job.returncode, errors) == (1, "")
+    assert said == "stopped by SIGINT; run the same command again, it goes on with the shards that are left\n"
+    assert not list((tmp_path / "data" / "images").glob("*.part"))
+
+
+@pytest.mark.slow
+def test_a_stage_with_a_model_gives_the_bytes_of_one_process_and_its_events_alone_on_stdout(cluster, chain, tmp_path):
+    copy = tmp_path / "data"
+    subprocess.run(["cp", "-r", str(chain.dataset.path), str(copy)], check=True)
+    subprocess.run(["rm", "-r", *(str(copy / name) for name in ("pairs", "quality", "foreground_views"))], check=True)
+    command = [sys.executable, "-m", "viewkit.cli", "score", "data", "--rounds", "2", "--on", "ray", "--json"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stderr) == (0, "")
+    events = [json.loads(line) for line in said.stdout.splitlines()]
+    assert {"start", "end"} <= {each["event"] for each in events}
+    assert contents(copy / "pairs") == contents(chain.dataset.path / "pairs")
