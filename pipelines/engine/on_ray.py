@@ -6,6 +6,7 @@ What is to be done is decided by `schedule.Schedule`; shard numbers and receipts
 
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -68,7 +69,7 @@ def run_on_ray(
         uses_torch=uses_torch,
         seen_s=pace.seen_s,
     )
-    schedule, crew = Schedule(shards, limits, named), _Crew(orders, device, pace.news_s)
+    schedule, crew, rows = Schedule(shards, limits, named), _Crew(orders, device, pace.news_s), _Rows()
     look_at = 0.0
     try:
         while schedule.undone:
@@ -77,14 +78,18 @@ def run_on_ray(
                 schedule.nodes(seats(device))
             for action in schedule.actions(now):
                 crew.act(action)
+                if isinstance(action, Give):
+                    rows.begin(action.worker)
             for worker, answer in crew.answers(min(look_at - now, pace.news_s)):
                 if worker in schedule.crew:
-                    yield from _heard(schedule, crew, worker, answer, report)
+                    yield from _heard(schedule, crew, rows, worker, answer, report)
     finally:
         crew.dismiss()
 
 
-def _heard(schedule: Schedule, crew: "_Crew", worker: int, answer: Any, report: Report) -> Iterator[tuple[int, Any]]:
+def _heard(
+    schedule: Schedule, crew: "_Crew", rows: "_Rows", worker: int, answer: Any, report: Report
+) -> Iterator[tuple[int, Any]]:
     """Tell the scheduler what an actor answered; its result, where that is the first one of its shard."""
     if isinstance(answer, _Gone):
         crew.kill(worker)
@@ -95,8 +100,8 @@ def _heard(schedule: Schedule, crew: "_Crew", worker: int, answer: Any, report: 
     elif isinstance(answer, News):
         for text in answer.messages:
             report(text)
-        if answer.rows:
-            report(answer.rows)
+        if more := rows.new(worker, schedule.crew[worker].shard, answer.rows):
+            report(more)
         if answer.error is not None:
             raise answer.error
         if answer.done is None:
@@ -109,6 +114,26 @@ def _heard(schedule: Schedule, crew: "_Crew", worker: int, answer: Any, report: 
         schedule.unfit(worker, answer)
     else:
         schedule.ready(worker)
+
+
+class _Rows:
+    """Rows that are done, each counted once: of a shard in two hands, or done again, only what goes beyond the most
+    that anybody has done of it."""
+
+    def __init__(self) -> None:
+        self._of_worker: Counter[int] = Counter()
+        self._of_shard: Counter[int] = Counter()
+
+    def begin(self, worker: int) -> None:
+        self._of_worker[worker] = 0
+
+    def new(self, worker: int, shard: int | None, rows: int) -> int:
+        if shard is None:
+            return 0
+        self._of_worker[worker] += rows
+        more = max(0, self._of_worker[worker] - self._of_shard[shard])
+        self._of_shard[shard] += more
+        return more
 
 
 @dataclass(frozen=True)

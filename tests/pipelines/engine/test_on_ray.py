@@ -20,8 +20,8 @@ from toy_work import Doubles
 
 from viewkit.pipelines.engine.contract import Silent
 from viewkit.pipelines.engine.execution import Execution
-from viewkit.pipelines.engine.on_ray import run_on_ray
-from viewkit.pipelines.engine.ray_cluster import connected, device_on_ray
+from viewkit.pipelines.engine.on_ray import _Rows, run_on_ray
+from viewkit.pipelines.engine.ray_cluster import connected, device_on_ray, why_lost
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.engine.schedule import Limits
 from viewkit.shards.dataset import Dataset
@@ -41,6 +41,24 @@ def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_rows_of_a_shard_in_two_hands_count_once():
+    rows = _Rows()
+    for worker in (0, 1):
+        rows.begin(worker)
+    assert [rows.new(0, 7, 3), rows.new(1, 7, 2), rows.new(1, 7, 4), rows.new(0, 7, 5)] == [3, 0, 3, 2]
+    rows.begin(1)
+    assert rows.new(1, 8, 8) == 8 and rows.new(0, 7, 0) == 0
+
+
+def test_why_a_worker_was_lost_is_a_few_words_of_what_ray_says():
+    died = "The actor died unexpectedly before finishing this task.\n\tpid: 7\nThe actor is dead because its worker "
+    died += "process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits"
+    assert why_lost(OSError(died)) == "The actor is dead because its worker process has died"
+    task = "The actor died because of an error raised in its creation task, ray::A.__init__()\n  File a.py\n"
+    assert why_lost(OSError(task + "ImportError: no module viewkit")) == "ImportError: no module viewkit"
+    assert why_lost(OSError("")) == "OSError" and why_lost(OSError("one line.")) == "one line"
+
+
 @pytest.fixture(scope="module")
 def cluster():
     if find_spec("ray") is None:
@@ -50,6 +68,7 @@ def cluster():
         "RAY_USAGE_STATS_ENABLED": "0",
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
         "OMP_NUM_THREADS": "3",
+        "RAY_worker_niceness": "0",  # workers are niced by 15, and tests share their processors with others
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
@@ -88,6 +107,7 @@ def undisturbed(tmp_path_factory):
 JOB = """
 import sys, time
 from toy_stages import NumbersConfig, NumbersStage
+from viewkit.pipelines.engine import on_ray
 from viewkit.pipelines.engine.contract import Silent
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.run import run_stage
@@ -122,7 +142,7 @@ def start_job(tmp_path, pause_s):
 def wait_for_shards(job, tmp_path, count):
     until = time.monotonic() + 90
     while len(list((tmp_path / "data" / "images").glob("0*.json"))) < count:
-        assert job.poll() is None and time.monotonic() < until
+        assert job.poll() is None and time.monotonic() < until, job.communicate()
         time.sleep(0.02)
 
 
@@ -158,7 +178,7 @@ def test_a_process_that_dies_costs_time_and_nothing_else(cluster, undisturbed, t
     assert contents(tmp_path / "data") == undisturbed and len(list(deaths.iterdir())) == 1
     (said,) = heard.said
     assert said.endswith("because its worker process has died); shard 000003 is handed out again")
-    assert heard.rows >= 96
+    assert heard.rows == 96
 
 
 @pytest.mark.slow
@@ -183,7 +203,7 @@ class Heard(Silent):
 
 
 @pytest.mark.slow
-def test_errors_come_as_they_are_on_one_machine(cluster, fast, tmp_path):
+def test_errors_come_as_they_are_on_one_machine(cluster, tmp_path):
     with pytest.raises(DataError, match=r"^shard 3 is damaged; delete it$"):
         run_work(Doubles({3: "data"}), range(5), tmp_path)
     with pytest.raises(RuntimeError, match=r"in a worker on node (.*\n)+.*ZeroDivisionError: a bug"):
