@@ -10,6 +10,7 @@ from viewkit.pipelines.weights.cards import GENERATORS
 EXTRAS: Mapping[str, str] = {
     "tracking": "curves of a training in TensorBoard (--tensorboard)",
     "parquet": "Parquet files: as sources, and as tables of pairs and scores",
+    "ray": "columns on a Ray cluster (--on ray)",
     "docs": "the site of the docs (make site)",
     "dev": "the tests, lint and types of viewkit's own code",
 }
