@@ -2,9 +2,9 @@
 
     python benchmarks/results.py [--check]
 
-writes docs/benchmarks.md from these files alone, or says whether it is fresh. No number of the page is typed by hand:
-`goals.toml` has every row of every program with its goal, and the page's words; the programs write the results. A
-result whose code has changed since is marked stale.
+writes docs/benchmarks.md and docs/scale.md from these files alone, or says whether they are fresh. No number of the
+pages is typed by hand: `goals.toml` has every row of every program with its goal, and the first page's words; the
+programs write the results. A result whose code has changed since is marked stale.
 """
 
 import argparse
@@ -22,10 +22,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from scale_page import scale_page
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULTS = HERE / "results"
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE, SCALE = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "scale.md"
 PACKAGES = ("torch", "torchvision", "numpy", "pillow", "timm", "webdataset", "lightly", "kornia", "albumentations",
             "diffusers", "scikit-learn")  # fmt: skip
 """Whose versions a result names, where they are installed."""
@@ -240,13 +242,18 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is not fresh")
     options = parser.parse_args(arguments)
-    made = page()
-    if options.check:
-        fresh = PAGE.is_file() and PAGE.read_text() == made
-        print(f"{PAGE.relative_to(ROOT)}: {'fresh' if fresh else 'not fresh; run make docs'}")
-        return 0 if fresh else 1
-    PAGE.write_text(made)
-    return 0
+    pages = {
+        PAGE: page(),
+        SCALE: scale_page({path.stem: json.loads(path.read_text()) for path in RESULTS.glob("*.json")}),
+    }
+    if not options.check:
+        for path, made in pages.items():
+            path.write_text(made)
+        return 0
+    stale = [path for path, made in pages.items() if not path.is_file() or path.read_text() != made]
+    for path in pages:
+        print(f"{path.relative_to(ROOT)}: {'not fresh; run make docs' if path in stale else 'fresh'}")
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

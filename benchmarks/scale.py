@@ -13,11 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from harness import Fact, main, sized
 
 from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
 from viewkit.pipelines.engine.execution import Execution
@@ -25,6 +26,7 @@ from viewkit.pipelines.engine.folder import identity_of
 from viewkit.shards.codecs import encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.identity import Identity, write_identity
+from viewkit.shards.index_file import index_path
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.writer import ShardWriter
 
@@ -32,10 +34,8 @@ ROWS_PER_SHARD = 1024
 SIDE_PX = 8
 SETTLED_S = 60.0
 """Receipts are made to look as old as this: an index of the rows is kept once they are no longer new."""
-GOALS = {"first batch": 2.0, "status": 2.0, "nothing to do": 3.0}
-"""Seconds of the second opening, at a million rows."""
-MEMORY_MB = 200.0
-"""What the first batch of the largest dataset may take above that of the smallest."""
+FEW, MIDDLE, MANY = 10_000, 100_000, 1_000_000
+LABELS = ("10,000", "100,000", "1,000,000")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,61 +139,52 @@ def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000], help="sizes, e.g. 10000 1000000")
-    parser.add_argument("--check", action="store_true", help="exit 1 where a goal is missed, in proportion to the rows")
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    parser.add_argument("--measure", choices=MEASURES, help=argparse.SUPPRESS)
-    parser.add_argument("--dataset", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.measure:
-        measure_here(options.measure, options.dataset)
-        return
-    if len(options.rows) < 2 or sorted(set(options.rows)) != options.rows or options.rows[0] < 64:
-        parser.error(f"--rows is {options.rows}; two or more rising numbers from 64 on are needed")
-    found = []
+def run(rounds: int) -> tuple[Sequence[Fact], Sequence[str]]:
+    """Each once in a process of its own. Rounds are not needed: processor time hardly varies."""
+    sizes = [sized(FEW, 256), sized(MIDDLE, 1024), sized(MANY, 10_000)]
+    seconds: dict[tuple[str, str], list[float]] = {(name, turn): [] for name in MEASURES for turn in ("first", "again")}
+    memory: list[float] = []
+    found: list[Fact] = []
     with tempfile.TemporaryDirectory() as folder:
-        for rows in options.rows:
-            begin = time.monotonic()
+        for rows in sizes:
             make(Path(folder) / str(rows), rows)
-            print(f"{rows} rows made in {time.monotonic() - begin:.0f} s", file=sys.stderr)
-            for name in MEASURES:
-                for turn in ("first", "again"):
-                    seconds, megabytes = measured(name, Path(folder) / str(rows))
-                    found.append({"measure": name, "turn": turn, "rows": rows, "s": seconds, "MB": megabytes})
-    print(json.dumps(found, indent=1) if options.json else table(found))
-    if options.check and (missed := misses(found)):
-        sys.exit("\n".join(missed))
+            for name, turn in seconds:
+                spent, megabytes = measured(name, Path(folder) / str(rows))
+                seconds[name, turn].append(spent)
+                if (name, turn) == ("first batch", "again"):
+                    memory.append(megabytes)
+            if rows == sizes[-1]:
+                found += bytes_a_row(Path(folder) / str(rows) / "images", rows)
+            shutil.rmtree(Path(folder) / str(rows))
+    for (name, turn), spent in seconds.items():
+        opening = "first opening" if turn == "first" else "later"
+        found += [Fact(f"{name}, {opening}, {label} rows: s", each) for label, each in zip(LABELS, spent, strict=True)]
+        a_row = (spent[-1] - spent[0]) / (sizes[-1] - sizes[0])
+        found.append(Fact(f"{name}, {opening}: us a row", a_row * 1e6))
+    found.append(Fact("first batch, 1,000,000 rows: MB above 10,000", memory[-1] - memory[0]))
+    return found, []
 
 
-def table(found: list[dict]) -> str:
-    """A line a measure and turn: seconds and memory by rows, and what a row more costs."""
-    sizes = sorted({each["rows"] for each in found})
-    lines = [" " * 22 + "".join(f"{size:>22,}" for size in sizes) + f"{'a row more':>16}"]
-    for name in MEASURES:
-        for turn in ("first", "again"):
-            mine = {each["rows"]: each for each in found if (each["measure"], each["turn"]) == (name, turn)}
-            cells = "".join(f"{mine[size]['s']:>12.2f} s{mine[size]['MB']:>5.0f} MB" for size in sizes)
-            slope = (mine[sizes[-1]]["s"] - mine[sizes[0]]["s"]) / (sizes[-1] - sizes[0])
-            lines.append(f"{name + ', ' + turn:<22}{cells}{slope * 1e6:>13.2f} us")
-    return "\n".join(lines)
-
-
-def misses(found: list[dict]) -> list[str]:
-    """Goals that the largest dataset misses at its second opening."""
-    largest, smallest = max(each["rows"] for each in found), min(each["rows"] for each in found)
-    again = {(each["measure"], each["rows"]): each for each in found if each["turn"] == "again"}
-    missed = [
-        f"{name} took {again[name, largest]['s']:.2f} s at {largest} rows; {goal:g} s are the goal up to a million"
-        for name, goal in GOALS.items()
-        if again[name, largest]["s"] > goal * max(1.0, largest / 1e6)
+def bytes_a_row(column: Path, rows: int) -> list[Fact]:
+    """What a complete column's receipts take, and the index that the first opening leaves."""
+    receipts = sum(path.stat().st_size for path in column.glob("[0-9]*.json")) / rows
+    return [
+        Fact("receipts: bytes a row of images", receipts),
+        Fact("index: bytes a row of images", index_path(column).stat().st_size / rows),
     ]
-    more = again["first batch", largest]["MB"] - again["first batch", smallest]["MB"]
-    if more > MEMORY_MB * max(1.0, largest / 1e6):
-        missed.append(f"first batch took {more:.0f} MB more at {largest} rows; {MEMORY_MB:g} MB are the goal")
-    return missed
+
+
+def hidden_command() -> argparse.Namespace:
+    """What `measured` gives to the process that it starts."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--measure", choices=MEASURES, required=True)
+    parser.add_argument("--dataset", type=Path, required=True)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    main()
+    if "--measure" in sys.argv:
+        asked = hidden_command()
+        measure_here(asked.measure, asked.dataset)
+    else:
+        main("scale", run)

@@ -6,10 +6,10 @@ know of each other, and every item keeps to one thread.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from viewkit.pipelines.engine.execution import MAX_WORKERS, cores
 from viewkit.shards.spans import spanned
@@ -75,6 +75,16 @@ def side_by_side(
             yield _waited_for(waiting.popleft())
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def made_ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
+    """The items, in order; a thread makes the next one while this one is worked on. Raises what making it raised."""
+    iterator, end = iter(items), object()
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead", initializer=_compute_alone) as pool:
+        pending: Future[Any] = pool.submit(next, iterator, end)
+        while (item := _waited_for(pending)) is not end:
+            pending = pool.submit(next, iterator, end)
+            yield item
 
 
 @spanned("wait")

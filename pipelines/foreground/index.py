@@ -86,20 +86,21 @@ def mapped(path: Path, shape: tuple[int, ...], kind: str = "<f4") -> np.ndarray:
 
 def nearest_other(
     queries: Float[Tensor, "n d"],
-    index: Float[np.ndarray, "m d"],
+    index: Float[np.ndarray, "m d"] | Float[Tensor, "m d"],
     own: Int[Tensor, " n"],
     block: int,
 ) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
     """Row of `index` with the largest dot product with each query, and that product; the lowest row where they tie.
 
-    index: rows of unit length, or all zero for images that must not be found; may be a memory map. own: the row each
-    query stems from, never the result. Where nothing is left the result is -1, with a product of -inf.
+    index: rows of unit length, or all zero for images that must not be found; may be a memory map, or lie on the
+    queries' device (`resident`). own: the row each query stems from, never the result. Where nothing is left the
+    result is -1, with a product of -inf.
     """
     best = torch.full((len(queries),), -torch.inf, device=queries.device)
     where = torch.full((len(queries),), -1, dtype=torch.int64, device=queries.device)
     own = own.to(queries.device)
     for start in range(0, len(index), block):
-        rows = torch.from_numpy(np.asarray(index[start : start + block])).to(queries)  # no copy on a CPU
+        rows = torch.as_tensor(index[start : start + block]).to(queries)  # no copy on a CPU
         products = queries @ rows.mT  # n m
         products.masked_fill_(~rows.any(dim=1), -torch.inf)
         inside = (own >= start) & (own < start + len(rows))
@@ -108,6 +109,19 @@ def nearest_other(
         closer = top > best
         best, where = torch.where(closer, top, best), torch.where(closer, place + start, where)
     return where, best
+
+
+def resident(index: Float[np.ndarray, "m d"], device: str) -> Float[np.ndarray, "m d"] | Float[Tensor, "m d"]:
+    """The index where it is searched: on a GPU for good where it takes at most half of the free memory, else as it is,
+    and then every search copies it block by block."""
+    if torch.device(device).type != "cuda" or not fits(index.nbytes, torch.cuda.mem_get_info(device)[0]):
+        return index
+    return torch.from_numpy(np.asarray(index)).to(device)
+
+
+def fits(num_bytes: int, free: int) -> bool:
+    """Whether the index leaves the other half of the free memory to the networks."""
+    return 2 * num_bytes <= free
 
 
 def open_index(path: Path) -> Float[np.ndarray, "m d"]:

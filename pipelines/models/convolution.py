@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.grad import conv2d_input
 
 MOST_POSITIONS = 16
 """Of an output map. Above, copying the patches costs as much as the product saves."""
@@ -31,7 +32,7 @@ class SmallMapConvolution(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         for_x = for_weight = None
         if ctx.needs_input_grad[0]:
-            for_x = nn.grad.conv2d_input(x.shape, weight, gradient, stride=ctx.stride, padding=1)
+            for_x = conv2d_input(x.shape, weight, gradient, stride=ctx.stride, padding=1)
         if ctx.needs_input_grad[1]:
             out_channels, in_channels, *_ = weight.shape
             by_position = gradient.permute(0, 2, 3, 1).reshape(-1, out_channels)  # (n h w) o

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,10 +20,16 @@ from viewkit.pipelines.weights.cards import GENERATORS, load
 
 @dataclass(frozen=True)
 class Generated:
-    """fields: the one encoded image, by extension. facts: JSON values for the row's KEY.json, e.g. the neighbour."""
+    """content: the one encoded image, by extension, or the future of it: the next batch is sampled while this one's
+    pictures are encoded. facts: JSON values for the row's KEY.json, e.g. the neighbour."""
 
-    fields: Mapping[str, bytes]
+    content: Mapping[str, bytes] | Future[Mapping[str, bytes]]
     facts: Mapping[str, Any]
+
+    @property
+    def fields(self) -> Mapping[str, bytes]:
+        """The encoded image, by extension; waits for it."""
+        return self.content.result() if isinstance(self.content, Future) else self.content
 
 
 @dataclass(frozen=True)

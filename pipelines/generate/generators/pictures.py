@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from viewkit.pipelines.generate.generators.interface import Failed, Generated
 from viewkit.shards.codecs import encode_jpeg, encode_png, encode_webp
+from viewkit.shards.spans import spanned
 
 MIN_STD = 2.0
 """Grey levels; a picture with a smaller standard deviation is a failed one."""
@@ -42,15 +44,25 @@ def outcomes(
     facts: Mapping[str, Any],
     format: str = "jpg",
 ) -> list[Generated | Failed]:
-    """Encoded pictures, and what failed. finite: rows that stayed finite all along. facts: of every picture."""
-    encode = ENCODE[format]
+    """Pictures that threads encode from now on, and what failed. finite: rows that stayed finite all along. facts: of
+    every picture."""
 
     def outcome(image: UInt8[np.ndarray, "side side 3"], ok: bool) -> Generated | Failed:
         if not ok:
             return Failed("non_finite", "latents or pixels are not finite")
         if (spread := float(image.std())) < MIN_STD:
             return Failed("near_constant", f"standard deviation {spread:.2f} grey levels")
-        return Generated({format: encode(image, quality)}, facts)
+        return Generated(_encoders().submit(_encode, image, format, quality), facts)
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(outcome, pixels, finite.tolist()))
+    return [outcome(image, ok) for image, ok in zip(pixels, finite.tolist(), strict=True)]
+
+
+@spanned("encode")
+def _encode(image: UInt8[np.ndarray, "side side 3"], format: str, quality: int) -> Mapping[str, bytes]:
+    return {format: ENCODE[format](image, quality)}
+
+
+@cache
+def _encoders() -> ThreadPoolExecutor:
+    """Threads of this process that encode pictures."""
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="encode")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.foreground.artifact import INDEX
-from viewkit.pipelines.foreground.index import block_rows, nearest_other, open_index
+from viewkit.pipelines.foreground.index import block_rows, nearest_other, open_index, resident
 from viewkit.pipelines.generate.generators.interface import Failed, Generated, Generator, Setup
 from viewkit.pipelines.generate.noising import NoiseSpace, squared_cosine
 from viewkit.shards.codecs import image_field
@@ -42,7 +42,7 @@ class Retrieval(Generator):
                 "folder 'foreground' of the dataset and rerun 'viewkit generate'"
             )
         self.encoder = encoder
-        self.index = index
+        self.index = resident(index, encoder.device)
         self.images = images
         self.space = NoiseSpace(mean, std, squared_cosine()).to(encoder.device)
         self.block = block_rows(index.shape[1])

@@ -10,7 +10,7 @@ from PIL import Image
 from reference import reference_genview as reference
 
 from viewkit.pipelines.encoders.preprocess import Preprocess
-from viewkit.pipelines.foreground.index import Embeddings, block_rows, nearest_other, open_index
+from viewkit.pipelines.foreground.index import Embeddings, block_rows, fits, nearest_other, open_index, resident
 from viewkit.pipelines.generate.noising import add_noise, squared_cosine
 
 
@@ -42,6 +42,24 @@ def test_block_search_equals_brute_force(block):
     assert found.tolist() == reference.nearest_other(queries, index, own)
     assert (found != torch.from_numpy(own)).all()
     np.testing.assert_allclose(product, (queries * index[found]).sum(axis=1), rtol=1e-5)
+    as_tensor = nearest_other(torch.from_numpy(queries), torch.from_numpy(index), torch.from_numpy(own), block)
+    assert torch.equal(as_tensor[0], found) and torch.equal(as_tensor[1], product)
+
+
+def test_an_index_moves_to_a_gpu_where_half_of_the_free_memory_suffices():
+    index = np.zeros((4, 3), np.float32)
+    assert resident(index, "cpu") is index
+    assert fits(50, 100) and not fits(51, 100)
+
+
+@pytest.mark.gpu
+def test_an_index_that_lies_on_the_gpu_gives_the_same_neighbours():
+    rows = torch.nn.functional.normalize(torch.randn(500, 8, generator=torch.Generator().manual_seed(0)), dim=1)
+    index = resident(rows.numpy(), "cuda")
+    assert isinstance(index, torch.Tensor) and index.is_cuda
+    own = torch.arange(20)
+    found, _ = nearest_other(rows[:20].cuda(), index, own, 64)
+    assert found.tolist() == reference.nearest_other(rows[:20].numpy(), rows.numpy(), own.numpy())
 
 
 class Watched:
