@@ -110,8 +110,8 @@ def _heard(
             yield shard, answer.done[1]
     elif answer is not None:
         crew.kill(worker)
-        report(f"{answer}; it is left out")
-        schedule.unfit(worker, answer)
+        if schedule.unfit(worker, answer):
+            report(f"{answer}; it is left out")
     else:
         schedule.ready(worker)
 

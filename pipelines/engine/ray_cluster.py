@@ -63,8 +63,8 @@ def device_on_ray(execution: Execution) -> str:
         return "cpu"
     with connected(execution.on):
         has_gpus = bool(seats(GPU))
-    if execution.device == "cuda" and not has_gpus:
-        raise ConfigError(f"--device is 'cuda', and no node of the cluster has a GPU ({offered()})")
+        if execution.device == "cuda" and not has_gpus:
+            raise ConfigError(f"--device is 'cuda', and no node of the cluster has a GPU ({offered()})")
     return GPU if has_gpus else "cpu"
 
 

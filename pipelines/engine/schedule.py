@@ -129,9 +129,11 @@ class Schedule:
         del self._holders[shard], self._begun[shard]
         return shard
 
-    def unfit(self, worker: int, reason: str) -> None:
-        """Its node cannot be used, by it or by any other worker."""
-        self._nodes[self._leave(worker).node].unfit = self._last = reason
+    def unfit(self, worker: int, reason: str) -> bool:
+        """Its node cannot be used, by it or by any other worker; whether that is new."""
+        node = self._nodes[self._leave(worker).node]
+        is_new, node.unfit, self._last = not node.unfit, reason, reason
+        return is_new
 
     def died(self, worker: int, now: float, reason: str, *, with_node: bool = False) -> None:
         """It is gone, whatever it was doing."""

@@ -88,7 +88,8 @@ class ShardActor:
         """Begin the shard, if there is one; then what has happened since the last call, waiting for it a while."""
         if shard is not None:
             self._begin(shard)
-        rows, messages = 0, []
+        rows = 0
+        messages: list[str] = []
         with suppress(queue.Empty):
             until = time.monotonic() + wait_s
             while True:

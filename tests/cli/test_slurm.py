@@ -19,6 +19,7 @@ from viewkit.cli.main import run
 from viewkit.cli.sbatch import Queue, Task, render
 from viewkit.cli.slurm import WITHOUT_MODELS, tasks_of
 from viewkit.pipelines.experiments.experiment import load_experiment
+from viewkit.shards.dataset import Dataset
 
 SUPPORT = Path(__file__).parents[1] / "support"
 CHAIN = """
@@ -230,6 +231,24 @@ def both_ways(tmp_path, images, chain, *, array):
     assert run(["run", str(path), str(images), str(tmp_path / "plain"), *tested, "--workers", "1"]) == 0
     scripts = ["--array", str(array), "--to", str(tmp_path / "to")]
     assert run(["slurm", str(path), str(images), str(tmp_path / "data"), *tested, *scripts]) == 0
+
+
+@pytest.mark.slow
+def test_what_is_fitted_first_is_all_that_fits_only_does(images, tmp_path):
+    path = tmp_path / "chain.toml"
+    path.write_text(
+        'title = "x"\n[pack]\nrows_per_shard = 8\n[generate]\ngenerator = "retrieval"\nencoder = "timm:test_vit/random"\n'
+        'sign = "+"\n'
+    )
+    chain = ["run", str(path), str(images), str(tmp_path / "data"), "--device", "cpu", "--workers", "1"]
+    assert run([*chain, "--only", "1", "--fits-only"]) == 0 and not (tmp_path / "data").exists()
+    assert run([*chain, "--only", "1"]) == 0
+    assert run([*chain, "--only", "2", "--fits-only"]) == 0
+    dataset = Dataset(tmp_path / "data")
+    assert dataset.artifacts() == ["foreground"] and dataset.columns() == ["images"]
+    for part in ("1/2", "0/2"):
+        assert run([*chain, "--only", "2", "--part", part]) == 0
+    assert len(dataset.column("genview").complete_shards()) == 3
 
 
 @pytest.mark.slow

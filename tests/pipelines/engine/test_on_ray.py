@@ -6,6 +6,7 @@ One cluster for all tests, on the loopback interface: a head without processors,
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,9 +19,10 @@ from small_datasets import CPU, contents, numbers_dataset
 from toy_stages import NumbersConfig, NumbersStage
 from toy_work import Doubles
 
+from viewkit.pipelines.engine import on_ray
 from viewkit.pipelines.engine.contract import Silent
 from viewkit.pipelines.engine.execution import Execution
-from viewkit.pipelines.engine.on_ray import _Rows, run_on_ray
+from viewkit.pipelines.engine.on_ray import Pace, _Rows, run_on_ray
 from viewkit.pipelines.engine.ray_cluster import connected, device_on_ray, why_lost
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.engine.schedule import Limits
@@ -81,14 +83,22 @@ def cluster():
             made.cluster.shutdown()
 
 
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
 class Nodes:
-    """The cluster, and what tests do to it. `here`: nodes with a processor."""
+    """The cluster, and what tests do to it. here: nodes with a processor. client: where drivers from outside connect."""
 
     def __init__(self):
         from ray.cluster_utils import Cluster
 
         self.memory = {"object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.1"}
-        self.cluster = Cluster(True, head_node_args={"num_cpus": 0, "include_dashboard": False, **self.memory})
+        port = free_port()
+        head = {"num_cpus": 0, "include_dashboard": False, "ray_client_server_port": port, **self.memory}
+        self.cluster, self.client = Cluster(True, head_node_args=head), f"ray://127.0.0.1:{port}"
         self.here = [self.add(), self.add()]
 
     def add(self):
@@ -203,7 +213,7 @@ class Heard(Silent):
 
 
 @pytest.mark.slow
-def test_errors_come_as_they_are_on_one_machine(cluster, tmp_path):
+def test_errors_come_as_they_are_on_one_machine(cluster, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"^shard 3 is damaged; delete it$"):
         run_work(Doubles({3: "data"}), range(5), tmp_path)
     with pytest.raises(RuntimeError, match=r"in a worker on node (.*\n)+.*ZeroDivisionError: a bug"):
@@ -214,6 +224,12 @@ def test_errors_come_as_they_are_on_one_machine(cluster, tmp_path):
     assert sum(count for count in news if isinstance(count, int)) == 25
     with pytest.raises(ConfigError, match=r"is 'cuda', and no node of the cluster has a GPU \(3 nodes, 2 CPUs"):
         device_on_ray(Execution(on="ray", device="cuda"))
+    monkeypatch.setattr(on_ray, "read_file", lambda path: b"what the driver sees")
+    monkeypatch.setattr(on_ray, "PACE", Pace(seen_s=0.0))
+    with pytest.raises(
+        DataError, match=r"no worker is left, and 5 shards .*has another .*column.json; the dataset must lie"
+    ):
+        run_work(Doubles(), range(5), tmp_path)
 
 
 @pytest.mark.slow
@@ -232,9 +248,9 @@ def test_a_stage_with_a_model_gives_the_bytes_of_one_process_and_its_events_alon
     copy = tmp_path / "data"
     subprocess.run(["cp", "-r", str(chain.dataset.path), str(copy)], check=True)
     subprocess.run(["rm", "-r", *(str(copy / name) for name in ("pairs", "quality", "foreground_views"))], check=True)
-    command = [sys.executable, "-m", "viewkit.cli", "score", "data", "--rounds", "2", "--on", "ray", "--json"]
+    command = [sys.executable, "-m", "viewkit.cli", "score", "data", "--rounds", "2", "--on", cluster.client, "--json"]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (said.returncode, said.stderr) == (0, "")
     events = [json.loads(line) for line in said.stdout.splitlines()]
-    assert {"start", "end"} <= {each["event"] for each in events}
+    assert [each["event"] for each in events][-2:] == ["done", "next"] and events[-2]["written"] == 4
     assert contents(copy / "pairs") == contents(chain.dataset.path / "pairs")
