@@ -100,14 +100,18 @@ def _heard(
     elif isinstance(answer, News):
         for text in answer.messages:
             report(text)
-        if more := rows.new(worker, schedule.crew[worker].shard, answer.rows):
+        shard = schedule.crew[worker].shard
+        if more := rows.new(worker, shard, answer.rows):
             report(more)
         if answer.error is not None:
-            raise answer.error
-        if answer.done is None:
+            if shard in schedule.undone:
+                raise answer.error
+            crew.kill(worker)  # it was second; its shard is done, and no worse for it
+            schedule.died(worker, time.monotonic(), str(answer.error))
+        elif answer.done is None:
             crew.ask(worker)
-        elif (shard := schedule.done(worker)) is not None:
-            yield shard, answer.done[1]
+        elif schedule.done(worker) is not None:
+            yield answer.done
     elif answer is not None:
         crew.kill(worker)
         if schedule.unfit(worker, answer):

@@ -1,7 +1,9 @@
 """The Ray cluster that this process is connected to: nodes, and what fits on them. Ray is imported when asked for."""
 
 import logging
+import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from viewkit.pipelines.engine.execution import RAY, Execution
 from viewkit.pipelines.engine.interrupts import STOPPING
 from viewkit.shards.errors import ConfigError
 
+ANSWER_S = 10.0
 GPU = "cuda:0"
 """What an actor's own GPU is called in it: Ray shows it no other."""
 
@@ -31,11 +34,11 @@ def connected(on: str) -> Iterator[None]:
         return
     with _own_signals():
         try:
-            ray.init("auto" if on == RAY else on, log_to_driver=False, logging_level=logging.ERROR)
+            address = _answering(on)
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, RuntimeError) as error:  # no connection, no address, other versions there
             raise ConfigError(
-                f"--on {on}: there is no cluster that can be used ({why_lost(error)}); start one with 'ray start "
-                "--head', and see docs/cluster.md"
+                f"--on {on}: the cluster cannot be used ({why_lost(error)}); docs/cluster.md says what it takes"
             ) from None
     ray._private.worker._worker_logs_enabled = False  # else Ray prints about lost nodes, between events on stdout
     try:
@@ -43,6 +46,23 @@ def connected(on: str) -> Iterator[None]:
     finally:
         ray.shutdown()
         ray._private.worker._worker_logs_enabled = True
+
+
+def _answering(on: str) -> str:
+    """Address of a cluster to which a connection can be made: Ray itself tries for minutes. `ConfigError` for none."""
+    from ray._private.services import canonicalize_bootstrap_address
+
+    named = os.environ.get("RAY_ADDRESS", "") if on == RAY else on
+    address = named if named.startswith("ray://") else canonicalize_bootstrap_address("auto")
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    what = "no cluster on this machine, and RAY_ADDRESS names none"
+    if address is not None:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+            return address
+        except OSError as error:
+            what = f"no cluster at {host}:{port} ({error.strerror or error})"
+    raise ConfigError(f"--on {on}: there is {what}; start one with 'ray start --head', and see docs/cluster.md")
 
 
 @contextmanager

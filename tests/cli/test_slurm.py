@@ -236,10 +236,8 @@ def both_ways(tmp_path, images, chain, *, array):
 @pytest.mark.slow
 def test_what_is_fitted_first_is_all_that_fits_only_does(images, tmp_path):
     path = tmp_path / "chain.toml"
-    path.write_text(
-        'title = "x"\n[pack]\nrows_per_shard = 8\n[generate]\ngenerator = "retrieval"\nencoder = "timm:test_vit/random"\n'
-        'sign = "+"\n'
-    )
+    generate = ['generator = "retrieval"', 'encoder = "timm:test_vit/random"', 'sign = "+"']
+    path.write_text("\n".join(['title = "x"', "[pack]", "rows_per_shard = 8", "[generate]", *generate]))
     chain = ["run", str(path), str(images), str(tmp_path / "data"), "--device", "cpu", "--workers", "1"]
     assert run([*chain, "--only", "1", "--fits-only"]) == 0 and not (tmp_path / "data").exists()
     assert run([*chain, "--only", "1"]) == 0

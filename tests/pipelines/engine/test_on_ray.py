@@ -61,6 +61,18 @@ def test_why_a_worker_was_lost_is_a_few_words_of_what_ray_says():
     assert why_lost(OSError("")) == "OSError" and why_lost(OSError("one line.")) == "one line"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("on", ["ray", "ray://127.0.0.1:1"])
+def test_a_cluster_that_is_not_there_is_one_line_at_once(on, tmp_path):
+    if find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'viewkit[ray]'")
+    command = [sys.executable, "-m", "viewkit.cli", "pack", str(tmp_path), "data", "--on", on]
+    environment = {**os.environ, "RAY_ADDRESS": "127.0.0.1:1", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=50)
+    assert (said.returncode, said.stdout, said.stderr.count("\n")) == (2, "", 1)
+    assert said.stderr.startswith(f"error: --on {on}: there is no cluster at 127.0.0.1:1 (Connection refused); start")
+
+
 @pytest.fixture(scope="module")
 def cluster():
     if find_spec("ray") is None:
@@ -90,7 +102,7 @@ def free_port():
 
 
 class Nodes:
-    """The cluster, and what tests do to it. here: nodes with a processor. client: where drivers from outside connect."""
+    """The cluster, and what tests do to it. here: nodes with a processor. client: where others may connect to it."""
 
     def __init__(self):
         from ray.cluster_utils import Cluster
