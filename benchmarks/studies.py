@@ -38,6 +38,9 @@ CPU_STUDIES = (
     Study("evidence-estimator-100", "estimator-100", MOSAICS, "And one of 100 steps?"),
     Study("evidence-estimator-1600", "estimator-1600", MOSAICS, "And one of 1,600 steps?"),
     Study("evidence-generated", "generated", MOSAICS, "What do generated views gain, and screening, and weights?"),
+    Study("evidence-precision", "mosaics-2x2", MOSAICS, "Does bfloat16 cost accuracy?"),
+    Study("evidence-genview", "genview", MOSAICS, "Which levels, which pairs, of a generator trained on the images?"),
+    Study("evidence-genview-weak", "genview", MOSAICS, "And with weak views?"),
     Study("evidence-cifar10", "cifar10", ("cifar10", "cifar10_test"), "Ten ways on images of one object each."),
     Study("evidence-imagenette-64", "imagenette", IMAGENETTE, "Ten ways on photographs."),
 )

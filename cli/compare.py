@@ -119,6 +119,11 @@ def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
         job = make_job(COMMANDS["pretrain"], arm, {"dataset": "", "name": comparison.name}, comparison.dataset,
                        options, f"arm '{arm}'")  # fmt: skip
         settings[arm] = resolve(job.config).values()
+        if settings[arm]["precision"] == "auto":
+            raise ConfigError(
+                f"compare: precision is 'auto' in arm '{arm}', and runs that go on elsewhere would take another one; "
+                "set it to fp32 or bf16"
+            )
         for stage, config in checked_stages(job.spec, job.config, dict(job.locations)):
             stage.inputs(config, dataset)
     notes = refuse_unequal(settings, other_spec=comparison.config.other_spec)

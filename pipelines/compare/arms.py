@@ -31,6 +31,8 @@ ARMS: Mapping[str, Arm] = {
     "dsf": Arm({"views_per_side": 2, "multi_view": "dsf"}, "two views against two, compared as distributions (DSF)"),
     "loss_avg": Arm({"views_per_side": 2, "multi_view": "loss_avg"}, "two views against two, their losses averaged"),
     "generated": Arm({"alpha": 1.0}, "one view of the image, one of its generated view (GenView)"),
+    "extra": Arm({"alpha": 1.0, "generated": "extra"}, "the pair, and a generated view as one more positive (CLSP)"),
+    "extra_original": Arm({"generated": "extra"}, "the pair, and a third view of the image: what `extra` costs"),
     "quality": Arm({"weights": "quality"}, "random pairs weighted by GenView's quality"),
     "stored_quality": Arm({"select": "stored", "weights": "quality"}, "stored pairs weighted by GenView's quality"),
 }

@@ -27,7 +27,7 @@ from viewkit.pipelines.training.cost import count_step
 from viewkit.pipelines.training.loop import CHECKPOINT, train
 from viewkit.pipelines.training.optimisers import create_optimiser, decay_all
 from viewkit.pipelines.training.prepare import Optimisation, Training, prepare_training, schedule_of
-from viewkit.pipelines.training.presets import settled_preset
+from viewkit.pipelines.training.presets import settled_precision, settled_preset
 from viewkit.pipelines.training.schedules import fitted_momentum
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.policy import Policy
@@ -102,8 +102,11 @@ class EstimatorStage(FitStage[EstimatorConfig]):
                     raise ConfigError(f"{name} is {value}: it needs --trunk; leave it out")
 
     def for_images(self, config: EstimatorConfig, dataset: Dataset, device: str) -> EstimatorConfig:
-        """A preset "auto" decided: the one of the estimator that is there or was begun, else what fits."""
-        if config.preset != "auto" or self.other is not None:
+        """Precision and preset "auto" decided: those of the estimator that is there or was begun, else what fits."""
+        if self.other is not None:
+            return config
+        config = replace(config, precision=settled_precision(config.precision, dataset, self.writes, device))
+        if config.preset != "auto":
             return config
         settled = settled_preset(dataset, self.writes, PRESETS)
         return replace(config, preset=settled or choose_preset(config, situation_of(dataset, device))[0])

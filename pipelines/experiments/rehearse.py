@@ -143,7 +143,7 @@ def _generate(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         small = {name: value for name, value in small.items() if name not in left_out}
         small |= {"generator": "retrieval", "encoder": small.get("encoder", TINY_ENCODERS["timm:"])}
     elif generator == "own":
-        small["steps"] = 2
+        small = {name: value for name, value in small.items() if name != "speed"} | {"steps": 2}
     return small
 
 

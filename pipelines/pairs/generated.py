@@ -17,6 +17,11 @@ Candidates = Literal["original", "generated", "mixed"]
 DrawnFrom = Literal["original", "generated", "mixed", "either"]
 """The same with `either`: half of the views, one of two, is cropped from the generated image, whichever."""
 
+GeneratedViews = Literal["one", "both"]
+"""How many views of a pair are cropped from the generated image, in the rows where any is."""
+PAIR = 2
+"""Views of a plain pair; with ``generated`` "extra" a third follows."""
+
 
 def check_genview(column: str) -> str:
     """The name of a column of generated views, `genview` or `genview_NAME`; `ConfigError` for any other."""

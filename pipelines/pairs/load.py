@@ -1,16 +1,16 @@
 """Pairs for any trainer: viewkit's own reads them here, and so can yours (docs/other-trainers.md)."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.pairs.column import has_scores, require_scores
 from viewkit.pipelines.pairs.filter import consistency_threshold_of
-from viewkit.pipelines.pairs.generated import GENVIEW, DrawnFrom, generated_column
+from viewkit.pipelines.pairs.generated import GENVIEW, DrawnFrom, GeneratedViews, generated_column
 from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.pairs.options import ORACLE_SHARE
 from viewkit.pipelines.pairs.plan import RecipeSampler
-from viewkit.pipelines.pairs.random import GeneratedViews, RandomPairs
+from viewkit.pipelines.pairs.random import RandomPairs
 from viewkit.pipelines.pairs.rules import Limits
 from viewkit.pipelines.pairs.same_policy import check_same_policy
 from viewkit.pipelines.pairs.samples import QUALITY, Sample, SampleReader, annotation_of, load_image
@@ -75,6 +75,10 @@ def load_pairs(
     check_select(select, weights)
     check_placebo(select, placebo)
     check_same_image(select, alpha)
+    if generated not in get_args(GeneratedViews):
+        raise ConfigError(
+            f"generated is '{generated}'; in a pair it must be one of {', '.join(get_args(GeneratedViews))}"
+        )
     loader = open_loader(
         dataset,
         select=select,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from viewkit.pipelines.engine.ranges import check_above_zero, check_at_least, check_within
-from viewkit.pipelines.pairs.generated import GENVIEW, check_genview
+from viewkit.pipelines.pairs.generated import GENVIEW, PAIR, check_genview
 from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.pairs.selections import SELECT, Select, Selection, check_placebo, check_same_image, names_of
 from viewkit.pipelines.views.options import AUGMENTATION, PARAMETERS, SamplingOptions
@@ -75,7 +75,11 @@ class ViewOptions(SamplingOptions):
     alpha: Annotated[
         float, "probability that one of the two views, or half of several, is cropped from the generated image"
     ] = 0.0
-    generated: Annotated[Literal["one", "both"], "alpha: one of the two views is cropped from it, or both are"] = "one"
+    generated: Annotated[
+        Literal["one", "both", "extra"],
+        "alpha: one of the two views is cropped from the generated image, or both are; extra: the pair stays, and a "
+        "third view, cropped from it with probability alpha, is one more positive of the first (CLSP)",
+    ] = "one"
     genview: Annotated[str, "alpha: column of generated views"] = GENVIEW
     weights: Annotated[
         Literal["none", "quality"],
@@ -160,6 +164,13 @@ class ViewOptions(SamplingOptions):
         check_genview(self.genview)
         self._check_box()
 
+    @property
+    def num_views(self) -> int:
+        """Of a row, in a training on pairs: m + m, or a pair and one more; where some are selected, the candidates."""
+        if self.generated == "extra":
+            return PAIR + 1
+        return PAIR * self.views_per_side if self.views is None else self.views
+
     def _check_box(self) -> None:
         if self.crop_box is None:
             return
@@ -207,7 +218,7 @@ class ViewOptions(SamplingOptions):
             ("max_iou_end", self.max_iou is not None, "--max-iou"),
             ("max_iou_alternating", self.max_iou is not None, "--max-iou"),
             ("norms_per_view", self.views_per_side > 1, "--views-per-side above 1"),
-            ("generated", self.alpha > 0 or self.generated == "one", "--alpha above 0"),
+            ("generated", self.alpha > 0 or self.generated != "both", "--alpha above 0"),
         ):
             value = getattr(self, name)
             if not used and value is not None and value is not False:

@@ -7,21 +7,20 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int
 
 from viewkit.pipelines.engine.seeds import row_ids
+from viewkit.pipelines.pairs.generated import PAIR, GeneratedViews
 from viewkit.pipelines.pairs.plan import ViewPlan, replace_missing
 from viewkit.pipelines.pairs.samples import Sample
 from viewkit.pipelines.views.policy import Policy
 from viewkit.pipelines.views.recipe import GENERATED, ORIGINAL, SOURCE
 from viewkit.pipelines.views.sample import sample_recipes, sizes_px
 
-GeneratedViews = Literal["one", "both"]
-"""How many views of a pair are cropped from the generated image, in the rows where any is."""
-
 
 class RandomViews:
     """Views sampled anew each epoch, view j from the policy's specification j mod their number.
 
     alpha: probability that half of a row's views (at least one; any of them) are cropped from the generated image, or,
-        with generated "both", that all of them are; the same rows with either.
+        with generated "both", that all of them are; the same rows with either. With "extra" the views are the plain
+        pair of originals and a third one, which is cropped from the generated image in these rows.
     by_side: views 0, 2, 4 ... come first and then 1, 3, 5 ..., so that with two specifications the first half of the
         views follows the first.
     boxes: gives the boxes of the rows' images that the centres of their crops lie in (`CropBoxes`).
@@ -36,7 +35,7 @@ class RandomViews:
         stage: str,
         num_views: int,
         alpha: float = 0.0,
-        generated: GeneratedViews = "one",
+        generated: GeneratedViews | Literal["extra"] = "one",
         by_side: bool = False,
         rounds: int = 1,
         boxes: Callable[[Sequence[Sample]], Float64[np.ndarray, "n 4"]] | None = None,
@@ -51,11 +50,13 @@ class RandomViews:
         """A plan; `missing_views` counts views whose generated image does not exist."""
         originals = sizes_px([sample.image for sample in samples])
         others = sizes_px([sample.image if sample.generated is None else sample.generated for sample in samples])
-        recipes = self._sample(samples, epoch, originals, others)
-        if self.generated == "both" and self.alpha:
+        recipes = self._sample(samples, epoch, originals, others if self.generated == "one" else originals)
+        if self.generated != "one" and self.alpha:
             chosen = (recipes[:, :, SOURCE] > ORIGINAL).any(axis=1)
-            recipes[chosen] = self._sample(samples, epoch, others, others)[chosen]
-            recipes[chosen, :, SOURCE] = GENERATED
+            views = slice(PAIR if self.generated == "extra" else 0, None)
+            recipes[:, :, SOURCE] = ORIGINAL
+            recipes[chosen, views] = self._sample(samples, epoch, others, others)[chosen, views]
+            recipes[chosen, views, SOURCE] = GENERATED
         missing = replace_missing(recipes, samples)
         return ViewPlan(recipes[:, self.order], {"missing_views": missing} if self.alpha else {}, self.sides_px)
 

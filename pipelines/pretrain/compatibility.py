@@ -26,6 +26,8 @@ def check_fit(views: ViewOptions, multi_view: str, card: Card, own: Mapping[str,
             f"weights is 'quality' and framework is '{card.name}': its loss is one number of a whole batch, so no row "
             "can be weighted; take another framework"
         )
+    if views.generated == "extra":
+        _check_extra(views, multi_view, card)
     if views.views_per_side > 1 or multi_view != "loss_avg":
         _check_sides(views, multi_view, card, own)
 
@@ -50,6 +52,19 @@ def _check_by_loss(views: ViewOptions, card: Card) -> None:
             )
     elif views.small_views is not None or views.comparisons is not None:
         raise ConfigError(f"small_views and comparisons are of multi-crop, and {card.name} takes pairs")
+
+
+def _check_extra(views: ViewOptions, multi_view: str, card: Card) -> None:
+    """One more positive is for plain pairs."""
+    what = "generated is 'extra', one view more than a pair,"
+    if card.traits.multi_crop:
+        raise ConfigError(f"{what} and {card.name} has several crops already; take a framework of pairs")
+    if views.select != "random":
+        raise ConfigError(f"{what} and select is '{views.select}', which gives one pair; take --select random")
+    if views.views_per_side > 1 or multi_view != "loss_avg":
+        raise ConfigError(
+            f"{what} and views_per_side is {views.views_per_side} with multi_view '{multi_view}'; leave these out"
+        )
 
 
 def check_count(views: ViewOptions, card: Card) -> None:

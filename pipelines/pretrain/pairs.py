@@ -50,6 +50,7 @@ def create_source(settings: PretrainSettings, run: Run) -> PairSource:
 
 def stored_source(settings: PretrainSettings, run: Run) -> PairSource:
     """Pairs from the column that `score` or `draw` wrote."""
+    assert settings.generated != "extra"  # `check_fit` has refused it
     return load_pairs(
         run.dataset,
         policy=settings.policy,
@@ -80,9 +81,7 @@ def stored_source(settings: PretrainSettings, run: Run) -> PairSource:
 
 def random_sampler(settings: PretrainSettings, run: Run, policy: Policy, rounds: int) -> RecipeSampler:
     """Views sampled anew each epoch: those that are trained on, or candidates to select from. rounds: epochs."""
-    num_views = policy.num_views
-    if settings.num_globals is None:
-        num_views = 2 * settings.views_per_side if settings.views is None else settings.views
+    num_views = settings.num_views if settings.num_globals is None else policy.num_views
     random = RandomViews(
         policy,
         seed=settings.seed,
@@ -116,7 +115,7 @@ def views_policy(settings: PretrainSettings) -> Policy:
     if settings.selection.chooses and policy.joint:
         settings.refuse_joint(f"{policy.joint[0].parameter} of policy '{policy.name}'")
     if policy.joint:
-        policy.check_joint(policy.num_views if settings.num_globals else 2 * settings.views_per_side)
+        policy.check_joint(policy.num_views if settings.num_globals else settings.num_views)
     sides = [policy.side_of(spec) for spec in range(len(policy.views))]
     if settings.num_globals is None:
         if len(set(sides)) > 1:

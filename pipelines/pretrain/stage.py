@@ -23,6 +23,7 @@ from viewkit.pipelines.training.loop import BatchSelector, train
 from viewkit.pipelines.training.metrics import METRICS, read_metrics
 from viewkit.pipelines.training.multi_view import MULTI_VIEW
 from viewkit.pipelines.training.prepare import Optimisation, Training, prepare_training
+from viewkit.pipelines.training.presets import settled_precision
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.shards.codecs import encode_json
 from viewkit.shards.dataset import Dataset
@@ -79,6 +80,10 @@ class PretrainStage(FitStage[PretrainConfig]):
         by_share = ("histograms",) if config.selection.filters and config.k_sc is None else ()
         boxes = () if config.crop_box is None else encoder_reads(config.crop_box_encoder)
         return ("images", *genview, *pairs, *by_share, *quality, *boxes)
+
+    def for_images(self, config: PretrainConfig, dataset: Dataset, device: str) -> PretrainConfig:
+        """A precision "auto" decided."""
+        return replace(config, precision=settled_precision(config.precision, dataset, self.writes, device))
 
     def settings(self, config: PretrainConfig) -> dict[str, Any]:
         return resolve(config).values()

@@ -38,6 +38,8 @@ CHANGED = {
 def is_random(config: Mapping[str, Any]) -> bool:
     """Whether a run trained on plain random pairs of the images themselves."""
     plain = {"select": "random", "alpha": 0, "weights": "none", "views_per_side": 1, **dict.fromkeys(CHANGED)}
+    if config.get("generated") == "extra":
+        return False
     return all(config.get(name, value) == value for name, value in plain.items())
 
 
@@ -49,7 +51,10 @@ def method_of(config: Mapping[str, Any]) -> str:
     if config.get("views") is not None and config["select"] != "random":
         words.append(f"of {config['views']} views")
     if config["alpha"]:
-        words.append(f"generated {config['alpha']:g}" + (" (both)" if config.get("generated") == "both" else ""))
+        of = config.get("generated", "one")
+        words.append(f"generated {config['alpha']:g}" + ("" if of == "one" else f" ({of})"))
+    elif config.get("generated") == "extra":
+        words.append("a third view of the image")
     if config.get("weights", "none") != "none":
         words.append(f"{config['weights']} weights")
     words += [f"{what} {config[name]:g}" for name, what in CHANGED.items() if config.get(name) is not None]

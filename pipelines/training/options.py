@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from viewkit.pipelines.engine.ranges import check_above_zero, check_at_least, check_within
 from viewkit.pipelines.models.architectures import Init, kind_of
-from viewkit.pipelines.training.schedules import Precision, check_duration
+from viewkit.pipelines.training.schedules import PRECISION_HELP, AnyPrecision, check_duration
 from viewkit.shards.errors import ConfigError
 
 OptimiserName = Literal["sgd", "lars", "adamw"]
@@ -19,7 +19,7 @@ class TrainingOptions:
 
     GROUP: ClassVar[str] = "Precision, memory, monitoring"
 
-    precision: Annotated[Precision, "bf16, fp16: autocast, faster where the processor supports it"] = "fp32"
+    precision: Annotated[AnyPrecision, PRECISION_HELP] = "fp32"
     micro_batch: Annotated[
         int | None, "images in a forward pass, where memory is short; the result is the same (ViTs only)"
     ] = None

@@ -17,7 +17,7 @@ from viewkit.pipelines.training.loop import BatchSelector, time_steps
 from viewkit.pipelines.training.monitoring import Monitoring
 from viewkit.pipelines.training.optimisers import create_optimiser, decay_all
 from viewkit.pipelines.training.options import OptimiserName, TrainingSettings
-from viewkit.pipelines.training.schedules import LrSchedule, Schedule, count_steps
+from viewkit.pipelines.training.schedules import LrSchedule, Schedule, count_steps, decided
 from viewkit.pipelines.training.step import check_micro_batch, compile_backbones
 
 AnyFramework = TypeVar("AnyFramework", bound=Framework)
@@ -119,6 +119,6 @@ def schedule_of(settings: TrainingSettings, optimisation: Optimisation, steps_pe
         lr_schedule=optimisation.lr_schedule,
         seed=settings.seed,
         weight_decay=None if end is None else (decay, end),
-        precision=settings.precision,
+        precision=decided(settings.precision),
         micro_batch=settings.micro_batch,
     )

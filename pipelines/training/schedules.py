@@ -8,6 +8,9 @@ from viewkit.pipelines.engine.ranges import check_at_least
 from viewkit.shards.errors import ConfigError
 
 Precision = Literal["fp32", "bf16", "fp16"]
+AnyPrecision = Literal["auto", "fp32", "bf16", "fp16"]
+PRECISION_HELP = "bf16, fp16: autocast; auto: bf16 where the processor or GPU computes in it, fp32 elsewhere"
+
 LrSchedule = Literal["cosine", "steps"]
 LR_STEPS = (0.6, 0.8)
 """Shares of a training after which `steps` takes a tenth: MoCo v1's epochs 120 and 160 of 200 (He et al. 2020)."""
@@ -17,6 +20,12 @@ WARMUP_SHARE = 0.15
 MAX_START_WEIGHT = 0.02
 """A momentum that was not given leaves the random start at most this weight in the momentum encoder at the end. With
 the published .99, rising to 1, the start weighs .55 after 120 steps and .08 after 500."""
+
+
+def decided(precision: AnyPrecision) -> Precision:
+    """Of a training that begins: a stage's `for_images` has decided what "auto" means."""
+    assert precision != "auto", "decided before a training begins"
+    return precision
 
 
 def check_duration(

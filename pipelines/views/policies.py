@@ -46,6 +46,8 @@ DINO_RESNET_1, DINO_RESNET_2 = (replace(spec, area=(0.14, 1.0)) for spec in (BYO
 DINO_RESNET_SMALL = replace(DINO_SMALL, area=(0.05, 0.14))
 # Small images: JointCrop's baselines on STL-10 and Tiny-ImageNet have no blur (sec. 4.2).
 SMALL = ViewSpec(saturation=0.4)
+# AdaInf's weak augmentation for generated images on CIFAR: jitter half as often and half as strong, crops from 0.2.
+SMALL_WEAK = replace(SMALL, p_jitter=0.4, brightness=0.2, contrast=0.2, saturation=0.2, hue=0.05)
 # GenView's on CIFAR and Tiny-ImageNet do (appendix A): crops from 0.2, colour distortion of strength 0.4 with
 # probability 0.8, blur with 0.5. Strength is read as MoCo v2's jitter; grey and flips, which it leaves out, are kept;
 # sigma stays 0.1 to 2 px, whatever the side, as in the libraries.
@@ -96,6 +98,7 @@ _ALL = (
     Policy(name="genview_tiny", views=(GENVIEW_SMALL,) * 2, side_px=64, mean=TINY_MEAN, std=TINY_STD),
     Policy(name="mosaic", views=(MOSAIC, MOSAIC), side_px=32),
     Policy(name="cifar", views=(SMALL, SMALL), side_px=32, mean=CIFAR_MEAN, std=CIFAR_STD),
+    Policy(name="cifar_weak", views=(SMALL_WEAK, SMALL_WEAK), side_px=32, mean=CIFAR_MEAN, std=CIFAR_STD),
     # STL-10's images are ImageNet's at 96 px, and have its mean and std here.
     Policy(name="stl10", views=(SMALL, SMALL), side_px=96),
     Policy(name="stl10_jointcrop", views=(SMALL, SMALL), side_px=96, joint=JOINT_CROP),

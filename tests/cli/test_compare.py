@@ -87,6 +87,11 @@ def refused(packed, capsys, *words, code):
         (["--arms", "random,hard", "--set", "runs.hard.policy=moco_v2"], 2, "follow different specifications"),
         (["--arms", "random,hard", "--set", "runs.hard.view=4"], 2, "unknown option 'view'"),
         (["--arms", "random,hard", "--jobs", "0"], 2, "--jobs is 0"),
+        (
+            ["--arms", "random,hard", "--set", "runs.hard.precision=auto"],
+            2,
+            "precision is 'auto' in arm 'hard', and runs",
+        ),
         (["--arms", "random,hard", "--name", "a-b"], 2, "name is 'a-b'"),
         (["--arms", "random,hard", "--set", "pretrain.batch_size=64"], 2, "batch_size is 64 and"),
     ],

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from viewkit.pipelines.encoders.names import encoder_card
 from viewkit.pipelines.engine.config import Group, identity_values
 from viewkit.pipelines.engine.ranges import check_above_zero, check_at_least, check_within
-from viewkit.pipelines.training.schedules import Precision
+from viewkit.pipelines.training.schedules import PRECISION_HELP, AnyPrecision
 from viewkit.shards.errors import ConfigError
 
 PresetName = Literal["pico-32", "small-32", "pico-64", "small-64"]
@@ -75,7 +75,7 @@ class GeneratorConfig:
     width: Annotated[
         int | None, "channels of the network's first stage, a multiple of 16; the others stay in proportion"
     ] = None
-    precision: Annotated[Precision, "bf16, fp16: autocast, faster where the processor supports it"] = "fp32"
+    precision: Annotated[AnyPrecision, PRECISION_HELP] = "fp32"
     compile: Annotated[bool, "compile the network; the first steps take minutes, the others less time"] = False
     tensorboard: Annotated[bool, "write metrics for TensorBoard too, into tensorboard/"] = False
     held_out: Annotated[
@@ -102,7 +102,7 @@ class GeneratorSettings(Preset):
     """What a generator is trained and measured with: every value known."""
 
     preset: PresetName
-    precision: Precision
+    precision: AnyPrecision
     compile: bool
     tensorboard: bool
     held_out: int

@@ -32,8 +32,8 @@ from viewkit.pipelines.training.cost import count_step
 from viewkit.pipelines.training.loop import CHECKPOINT, time_steps, train
 from viewkit.pipelines.training.monitoring import LOG_EVERY, Monitoring
 from viewkit.pipelines.training.optimisers import create_optimiser
-from viewkit.pipelines.training.presets import settled_preset
-from viewkit.pipelines.training.schedules import Schedule
+from viewkit.pipelines.training.presets import settled_precision, settled_preset
+from viewkit.pipelines.training.schedules import Schedule, decided
 from viewkit.shards.codecs import encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError
@@ -77,6 +77,7 @@ class GeneratorStage(FitStage[GeneratorConfig]):
 
     def for_images(self, config: GeneratorConfig, dataset: Dataset, device: str) -> GeneratorConfig:
         """A preset "auto" decided: the one of the generator that is there or was begun, else what fits."""
+        config = replace(config, precision=settled_precision(config.precision, dataset, self.writes, device))
         if config.preset != "auto":
             return config
         settled = settled_preset(dataset, self.writes, PRESETS)
@@ -163,7 +164,7 @@ def prepare(
         warmup_steps=int(WARMUP_SHARE * settings.steps),
         peak_lr=settings.lr,
         seed=settings.seed,
-        precision=settings.precision,
+        precision=decided(settings.precision),
     )
     optimiser = create_optimiser("adamw", denoiser.groups(WEIGHT_DECAY))
     return denoiser, optimiser, NoisedImages(prepared, run, settings.batch_size), schedule

@@ -53,6 +53,16 @@ def test_loss_avg_is_the_mean_over_all_pairs_of_the_two_sides(name):
         torch.testing.assert_close(network.loss(given), expected)
 
 
+@pytest.mark.parametrize(
+    "name", ["simclr", "moco_v1", "moco_v2", "moco_v3", "byol", "simsiam", "barlow_twins", "vicreg"]
+)
+def test_one_more_positive_is_compared_with_the_first_view_beside_the_pair(name):
+    network, given = framework(name), views(3)
+    with torch.no_grad():
+        pair, extra = (network.loss([given[0], given[other]]) for other in (1, 2))
+        torch.testing.assert_close(network.loss(given), (pair + extra) / 2)
+
+
 def test_fea_avg_is_the_loss_of_the_sides_mean_directions():
     network, given = framework("moco_v3", "fea_avg"), views(4)
     with torch.no_grad():

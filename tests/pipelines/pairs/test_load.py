@@ -1,3 +1,4 @@
+import inspect
 import shutil
 from contextlib import nullcontext
 from typing import get_args
@@ -133,6 +134,8 @@ def test_quality_needs_stored_pairs_and_its_column(dataset, tmp_path):
 def test_an_unknown_source_is_refused_by_the_names_of_those_that_exist(dataset):
     with pytest.raises(ConfigError, match="select is 'best'; it must be one of random, stored, vs2fi"):
         load_pairs(dataset, **OPTIONS, select="best")
+    with pytest.raises(ConfigError, match="generated is 'extra'; in a pair it must be one of one, both"):
+        inspect.unwrap(load_pairs)(dataset, **OPTIONS, alpha=1.0, generated="extra")
 
 
 def test_the_options_of_pretrain_name_every_source():

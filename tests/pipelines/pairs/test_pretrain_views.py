@@ -89,6 +89,7 @@ def test_a_plan_of_hard_views_times_selection_too_and_writes_nothing(dataset):
          "multi_view": "dsf", "dsf_exact": True},
         {"views_per_side": 2, "multi_view": "fea_avg"},
         {"select": "lowest_iou", "views": 3},
+        {"generated": "extra"},
     ],
 )  # fmt: skip
 def test_runs_on_other_views_end(dataset, options):
@@ -189,6 +190,9 @@ REFUSED = [
     ),
     ({"select": "lowest_iou", "joint_blur": 0.0}, "select is 'lowest_iou' and joint_blur is joint"),
     ({"crop_box": 1.0}, "crop_box is 1.0; it must lie in 0 ... 1, below 1"),
+    ({"generated": "extra", "select": "lowest_iou"}, "which gives one pair; take --select random"),
+    ({"generated": "extra", "views_per_side": 2}, "views_per_side is 2 with multi_view 'loss_avg'; leave these out"),
+    ({"generated": "extra", "framework": "swav"}, "has several crops already"),
     ({"crop_box": 0.1, "alpha": 0.5}, "boxes are those of the images, and generated ones are others"),
     (
         {"crop_box": 0.1, "crop_box_encoder": "timm:resnet50"},

@@ -3,7 +3,7 @@ import pytest
 import torch
 from vs2fi_world import make_genview, make_images
 
-from viewkit.pipelines.pairs.random import RandomPairs
+from viewkit.pipelines.pairs.random import RandomPairs, RandomViews
 from viewkit.pipelines.pairs.samples import Sample, SampleReader
 from viewkit.pipelines.pairs.scene import scene_of
 from viewkit.pipelines.pairs.source import PairSource
@@ -87,6 +87,29 @@ def test_both_views_of_the_generated_image_are_those_a_plain_pair_of_it_has(data
     plain = RandomPairs(POLICY, **options)(swapped, 3).recipes
     plain[:, :, SOURCE] = both[:, :, SOURCE]
     assert np.array_equal(both, plain)
+
+
+def test_one_more_positive_leaves_the_pair_as_it_is(dataset):
+    _, samples = samples_of(dataset)
+    options = {"seed": 0, "stage": "pretrain"}
+    pair = RandomPairs(POLICY, **options)(samples, 3).recipes
+    drawn = RandomPairs(POLICY, **options, alpha=0.6)(samples, 3).recipes[:, :, SOURCE].any(axis=1)
+    plan = RandomViews(POLICY, **options, num_views=3, alpha=0.6, generated="extra")(samples, 3)
+    assert np.array_equal(plan.recipes[:, :2], pair)
+    lacking = np.array([sample.key in MISSING for sample in samples])
+    assert set(plan.recipes[lacking, 2, SOURCE]) == {0}
+    share = np.mean([
+        RandomViews(POLICY, **options, num_views=3, alpha=0.6, generated="extra")(samples, epoch).recipes[:, 2, SOURCE]
+        for epoch in range(60)
+    ])  # fmt: skip
+    assert share == pytest.approx(0.6 * 38 / 40, abs=0.03) and drawn.any()
+    every = RandomViews(POLICY, **options, num_views=3, alpha=1.0, generated="extra")(samples, 3)
+    assert every.counts == {"missing_views": len(MISSING)}
+    swapped = [Sample(s.key, s.image if s.generated is None else s.generated) for s in samples]
+    third = RandomViews(POLICY, **options, num_views=3)(swapped, 3).recipes[:, 2]
+    third[:, SOURCE] = every.recipes[:, 2, SOURCE]
+    assert np.array_equal(every.recipes[:, 2], third)
+    assert not RandomViews(POLICY, **options, num_views=3, generated="extra")(samples, 3).recipes[:, :, SOURCE].any()
 
 
 def test_rows_without_a_generated_image_use_the_original_and_are_counted(dataset):

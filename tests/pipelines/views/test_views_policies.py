@@ -18,7 +18,14 @@ def test_published_numbers() -> None:
     assert load_policy("simclr").views[0].saturation == 0.8
     assert [load_policy("dino").side_of(spec) for spec in range(10)] == [224] * 2 + [96] * 8
     assert load_policy("moco_v1").views[0].grey_first
-    assert len(POLICIES) == 27 and all(json.dumps(policy.to_dict()) for policy in POLICIES.values())
+    assert len(POLICIES) == 28 and all(json.dumps(policy.to_dict()) for policy in POLICIES.values())
+
+
+def test_weak_views_are_half_as_strong_and_half_as_often() -> None:
+    (weak, _), (plain, _) = (load_policy(name).views for name in ("cifar_weak", "cifar"))
+    assert weak.area == plain.area == (0.2, 1.0) and weak.p_jitter == plain.p_jitter / 2
+    for name in ("brightness", "contrast", "saturation", "hue"):
+        assert getattr(weak, name) == getattr(plain, name) / 2
 
 
 def colours(spec: ViewSpec) -> tuple[float, ...]:
