@@ -22,15 +22,13 @@ def main(arguments):
     number = 100 + len({each["job"] for each in jobs})
     after = {int(each) for each in given.get("dependency", "").removeprefix("afterok:").split(":") if each}
     tasks = range(int(given["array"].partition("-")[2]), -1, -1) if "array" in given else [None]
+    started = {}
+    for task in tasks if after <= ended_well else []:
+        own = {"SLURM_JOB_ID": str(number)} | ({} if task is None else {"SLURM_ARRAY_TASK_ID": str(task)})
+        with (folder / f"{script.stem}-{task or 0}.out").open("wb") as said:
+            started[task] = subprocess.Popen(["bash", str(script)], env={**os.environ, **own}, stdout=said, stderr=said)
     for task in tasks:
-        rc = -1  # a dependency that is never satisfied
-        if after <= ended_well:
-            own = {"SLURM_JOB_ID": str(number)} | ({} if task is None else {"SLURM_ARRAY_TASK_ID": str(task)})
-            output = folder / f"{script.stem}-{task or 0}.out"
-            with output.open("wb") as said:
-                rc = subprocess.run(
-                    ["bash", str(script)], env={**os.environ, **own}, stdout=said, stderr=said
-                ).returncode
+        rc = started[task].wait() if task in started else -1  # a dependency that is never satisfied
         line = {"job": number, "script": script.name, "task": task, "after": sorted(after), "rc": rc}
         with log.open("a") as file:
             file.write(json.dumps(line) + "\n")

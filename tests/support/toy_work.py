@@ -36,3 +36,14 @@ class Doubles:
 
 def cannot_load(number):
     raise DataError("the weights are not there; fetch them")
+
+
+class Sees:
+    """Work that tells which GPU the process was given, and takes long enough for others to get some, too."""
+
+    def __call__(self, number):
+        def work(shard, report):
+            time.sleep(1.5)
+            return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+        return work

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,13 +18,13 @@ from pathlib import Path
 import pytest
 from small_datasets import CPU, contents, numbers_dataset
 from toy_stages import NumbersConfig, NumbersStage
-from toy_work import Doubles
+from toy_work import Doubles, Sees
 
-from viewkit.pipelines.engine import on_ray
+from viewkit.pipelines.engine import on_ray, ray_cluster
 from viewkit.pipelines.engine.contract import Silent
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.on_ray import Pace, _Rows, run_on_ray
-from viewkit.pipelines.engine.ray_cluster import connected, device_on_ray, why_lost
+from viewkit.pipelines.engine.ray_cluster import connected, device_on_ray, offered, seats, why_lost
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.engine.schedule import Limits
 from viewkit.shards.dataset import Dataset
@@ -41,6 +42,13 @@ def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
     ):
         run_stage(NumbersStage(), CONFIG, Dataset(tmp_path), ON_RAY)
     assert not list(tmp_path.iterdir())
+
+
+def test_seats_are_whole_devices_of_nodes_that_are_alive(monkeypatch):
+    there = {"a": {"CPU": 8.0, "GPU": 2.0}, "head": {"memory": 1.0}, "b": {"CPU": 0.5}, "c": {"CPU": 2.0, "GPU": 0.0}}
+    monkeypatch.setattr(ray_cluster, "_nodes", lambda: there)
+    assert seats("cuda:0") == {"a": 2} and seats("cpu") == {"a": 8, "c": 2}
+    assert offered() == "4 nodes, 10 CPUs, 2 GPUs"
 
 
 def test_rows_of_a_shard_in_two_hands_count_once():
@@ -113,8 +121,10 @@ class Nodes:
         self.cluster, self.client = Cluster(True, head_node_args=head), f"ray://127.0.0.1:{port}"
         self.here = [self.add(), self.add()]
 
-    def add(self):
-        return self.cluster.add_node(num_cpus=1, **self.memory)
+    def add(self, **offers):
+        with suppress(Exception):  # Ray gives a node 30 s to start, and others may keep the processors busy
+            return self.cluster.add_node(**{"num_cpus": 1, **offers}, **self.memory)
+        return self.cluster.add_node(**{"num_cpus": 1, **offers}, **self.memory)
 
     def kill(self):
         """SIGKILL to all processes of one node."""
@@ -168,11 +178,11 @@ def wait_for_shards(job, tmp_path, count):
         time.sleep(0.02)
 
 
-def run_work(make_work, shards, tmp_path, limits=None):
+def run_work(make_work, shards, tmp_path, limits=None, device="cpu"):
     claim, news = tmp_path / "column.json", []
     claim.write_text("claim")
     with connected("ray"):
-        found = list(run_on_ray(make_work, shards, claim, "cpu", news.append, limits or Limits()))
+        found = list(run_on_ray(make_work, shards, claim, device, news.append, limits or Limits()))
     return found, news
 
 
@@ -242,6 +252,19 @@ def test_errors_come_as_they_are_on_one_machine(cluster, tmp_path, monkeypatch):
         DataError, match=r"no worker is left, and 5 shards .*has another .*column.json; the dataset must lie"
     ):
         run_work(Doubles(), range(5), tmp_path)
+
+
+@pytest.mark.slow
+def test_gpus_are_used_one_by_an_actor_wherever_the_cluster_counts_them(cluster, tmp_path):
+    node = cluster.add(num_cpus=0, num_gpus=2)  # declared; nothing here computes on one
+    try:
+        assert device_on_ray(Execution(on="ray")) == "cuda:0"
+        assert device_on_ray(Execution(on="ray", device="cpu")) == "cpu"
+        found, _ = run_work(Sees(), range(6), tmp_path, device="cuda:0")
+    finally:
+        cluster.cluster.remove_node(node)
+    assert sorted(shard for shard, _ in found) == list(range(6))
+    assert {seen for _, seen in found} == {"0", "1"}
 
 
 @pytest.mark.slow
