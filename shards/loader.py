@@ -5,6 +5,7 @@ Receipts make every row reachable with one positioned read, so the order of an e
 is sampled from a global state.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,8 +23,16 @@ from viewkit.shards.sources import check_alignment
 
 T = TypeVar("T")
 
+MOST_THREADS = 16
 PREFETCH = 3
 """Batches that are read and transformed before they are asked for."""
+
+
+def default_threads() -> int:
+    """One for every core that this process has, if it shares them evenly with the other ranks on its machine; 2 to 16.
+    Decoders hold no lock of the interpreter, so threads do as well as processes."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MOST_THREADS, max(2, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 class Loader(Generic[T]):
@@ -33,6 +42,7 @@ class Loader(Generic[T]):
     transform: called in threads, once for every row; what it returns is what batches hold. It samples nothing itself
         that is not keyed by the row, so threads and order do not count.
     rank, world_size: of this process; every rank gets the same number of steps, the last short batch is dropped.
+    threads: that read and transform; None: by the cores (`default_threads`). Batches do not depend on them.
 
     Raises `ConfigError` when there are fewer rows than one batch on all ranks needs.
     """
@@ -47,8 +57,9 @@ class Loader(Generic[T]):
         transform: Callable[[Row], T],
         rank: int = 0,
         world_size: int = 1,
-        threads: int = 2,
+        threads: int | None = None,
     ) -> None:
+        threads = default_threads() if threads is None else threads
         if batch_size < 1 or not 0 <= rank < world_size or threads < 1:
             raise ConfigError(
                 f"loader: batch_size {batch_size}, rank {rank} of {world_size}, threads {threads}; "

@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 COMPARISONS = (
     "cluster",
     "evaluate",
+    "feed",
     "formats",
     "generate",
     "house",

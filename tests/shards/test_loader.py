@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 from small_datasets import CPU, numbers_dataset
@@ -5,7 +7,7 @@ from toy_stages import LengthsConfig, LengthsStage
 
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.shards.errors import ConfigError, DataError
-from viewkit.shards.loader import Loader
+from viewkit.shards.loader import Loader, default_threads
 from viewkit.shards.shuffle import order_of
 
 
@@ -79,3 +81,15 @@ def test_an_error_in_a_transform_reaches_the_trainer(dataset):
 
 def test_a_permutation_holds_every_row_once():
     assert np.array_equal(np.sort(order_of(1000, seed=3, epoch=7).rows(0, 1000)), np.arange(1000))
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "expected"),
+    [(1, None, 2), (2, None, 2), (8, None, 8), (64, None, 16), (64, "8", 8), (8, "8", 2)],
+)
+def test_threads_follow_the_cores_of_a_rank(monkeypatch, cores, ranks, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)), raising=False)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if ranks is not None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert default_threads() == expected
