@@ -84,15 +84,14 @@ def _script(task: Task, queue: Queue, steps: int) -> str:
             "",
             "queue_again() {  # the time is nearly over: stop, keep what is finished, and wait for another turn",
             "  trap '' USR1",
-            '  kill -TERM "$work" || true',
-            '  wait "$work" || true',
+            '  kill -TERM "$!" || true',
+            '  wait "$!" || true',
             f'  [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MOST_RESTARTS} ] || exit 1',
             '  exec scontrol requeue "$SLURM_JOB_ID"',
             "}",
             "trap queue_again USR1",
             f"{shlex.join([queue.program, *command])}{part} &",
-            "work=$!",
-            'wait "$work"',
+            'wait "$!"',
             "",
         ]
     )
