@@ -8,6 +8,10 @@ from typing import Any
 
 BILLION = 1_000_000_000
 ROWS_PER_SHARD = (1024, 16_384)
+WRITES_A_SHARD = 4
+"""Requests to an object store, as docs/stores.md counts them: tar, receipt, copy to its name, deletion."""
+LISTED_AT_ONCE = 1000
+"""Objects in an answer to a listing, of all files of the column; every receipt is then brought by one request."""
 MEASURES = (
     ("first training batch, first opening", "first batch, first opening"),
     ("first training batch, later", "first batch, later"),
@@ -80,8 +84,9 @@ def billion_lines(measured: Mapping[str, float]) -> list[str]:
     for size in ROWS_PER_SHARD:
         shards = -(-BILLION // size)
         rows.append((f"shards of {size:,} rows: files of a column", f"{2 * shards:,}"))
-        rows.append((f"shards of {size:,} rows: requests to a store that write a column", f"{2 * shards + 1:,} PUT"))
-        rows.append((f"shards of {size:,} rows: requests that open it elsewhere", f"{shards + 1:,} GET"))
+        written, opened = WRITES_A_SHARD * shards, shards + -(-2 * shards // LISTED_AT_ONCE)
+        rows.append((f"shards of {size:,} rows: requests to a store that write a column", f"{written:,}"))
+        rows.append((f"shards of {size:,} rows: requests that open it elsewhere", f"{opened:,}"))
     return [BY_SLOPES, "| of 1,000,000,000 rows | |", "|---|---|", *(f"| {what} | {cost} |" for what, cost in rows), ""]
 
 

@@ -169,16 +169,18 @@ def _located(value: Any, kind: type, where: str) -> Any:
 
 
 def chosen(jobs: Sequence[Job], only: str | None, start: str | None) -> list[Job]:
-    """The jobs that ``--only`` names (commands or jobs, separated by commas), from the one that ``--from`` names."""
-    names = list(dict.fromkeys([*(job.name for job in jobs), *(job.spec.name for job in jobs)]))
+    """The jobs that ``--only`` names (commands, jobs or their numbers from 1, separated by commas), from the one that
+    ``--from`` names."""
+    numbers = {job.name: str(number) for number, job in enumerate(jobs, 1)}
+    names = list(dict.fromkeys([*(job.name for job in jobs), *(job.spec.name for job in jobs), *numbers.values()]))
 
     def matches(job: Job, word: str) -> bool:
-        return word in (job.name, job.spec.name)
+        return word in (job.name, job.spec.name, numbers[job.name])
 
     for word in [*(only.split(",") if only else []), *([start] if start else [])]:
         if word not in names:
             near = get_close_matches(word, names, n=3)
-            guess = f"did you mean {' or '.join(near)}?" if near else f"its steps are {', '.join(names)}"
+            guess = f"did you mean {' or '.join(near)}?" if near else f"its steps are {', '.join(numbers)}"
             raise ConfigError(f"the experiment has no step '{word}'; {guess}")
     kept = list(jobs)
     if start:

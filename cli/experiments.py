@@ -19,7 +19,7 @@ from viewkit.cli.profile import refuse_profile, shown_profile
 from viewkit.cli.progress import Chain
 from viewkit.cli.run import checked_stages, redo, run_shown, say_plan
 from viewkit.cli.status import table
-from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.execution import HERE, Execution
 from viewkit.pipelines.experiments.experiment import (
     PAPERS,
     Experiment,
@@ -98,7 +98,9 @@ def run_experiment(
         list[str] | None,
         typer.Option("--set", help="another value: STAGE.OPTION=VALUE or runs.NAME.OPTION=VALUE; may be repeated"),
     ] = None,
-    only: Annotated[str | None, typer.Option("--only", help="only these steps, separated by commas")] = None,
+    only: Annotated[
+        str | None, typer.Option("--only", help="only these steps, by name or number, separated by commas")
+    ] = None,
     start: Annotated[str | None, typer.Option("--from", help="only this step and those after it")] = None,
     device: Annotated[
         str, typer.Option("--device", help="where models run: auto, cpu, cuda, or a list such as cuda:0,cuda:1")
@@ -111,6 +113,15 @@ def run_experiment(
             show_default=False,
         ),
     ] = None,
+    on: Annotated[
+        str, typer.Option("--on", help="where shards are done: here, ray or ray://HOST:PORT (docs/cluster.md)")
+    ] = HERE,
+    part: Annotated[
+        str, typer.Option("--part", help="part I of N of the shards, as I/N counted from 0, e.g. from a Slurm array")
+    ] = "0/1",
+    fits_only: Annotated[
+        bool, typer.Option("--fits-only", help="Of the chosen steps only what is fitted; write no column.")
+    ] = False,
     max_rejects: Annotated[
         float, typer.Option("--max-rejects", help="share of rejected rows above which a stage fails")
     ] = 0.01,
@@ -125,16 +136,14 @@ def run_experiment(
 ) -> None:
     """Run an experiment from its images to its table: stage after stage, resumed by the same command."""
     found = with_changes(load_experiment(experiment), changes or [])
-    execution = Execution(device=device, workers=workers, max_rejects=max_rejects)
+    execution = Execution(device=device, workers=workers, on=on, part=part, max_rejects=max_rejects, profile=profile)
     if rehearse:
         with shown_profile(profile, 0, as_json):
             rehearse_experiment(found, source, execution, as_json=as_json)
         return
-    test_path, test_source = _test_of(test, dataset)
-    jobs = chosen(chain_of(found, source, dataset, test_path, test_source), only, start)
-    _refuse_missing(found, jobs, source, test)
-    _refuse_unlabelled(jobs, test_path if test_source is None else None)
-    checked = [(job, stages_of(job)) for job in jobs]
+    checked = checked_jobs(found, source, dataset, test, only, start)
+    if fits_only:
+        checked = [(job, [each for each in stages if not is_map(each[0])]) for job, stages in checked]
     if dry_run:
         refuse_profile(profile)
         _say_plans(found, checked, execution, as_json, redo_stale=redo_stale)
@@ -146,6 +155,28 @@ def run_experiment(
         say("Go on with:")
         for text in found.next:
             say(f"  {text.format(dataset=dataset)}")
+
+
+def checked_jobs(
+    experiment: Experiment,
+    source: str,
+    dataset: Path,
+    test: str | None,
+    only: str | None = None,
+    start: str | None = None,
+) -> list[tuple[Job, list[tuple[Any, Any]]]]:
+    """The steps to run, each with its stages and their configs, checked as far as that goes before any runs."""
+    test_path, test_source = _test_of(test, dataset)
+    jobs = chosen(chain_of(experiment, source, dataset, test_path, test_source), only, start)
+    _refuse_missing(experiment, jobs, source, test)
+    _refuse_unlabelled(jobs, test_path if test_source is None else None)
+    return [(job, stages_of(job)) for job in jobs]
+
+
+def is_map(stage: Any) -> bool:
+    from viewkit.pipelines.engine.contract import MapStage
+
+    return isinstance(stage, MapStage)
 
 
 def stages_of(job: Job) -> list[tuple[Any, Any]]:

@@ -11,6 +11,7 @@ EXTRAS: Mapping[str, str] = {
     "tracking": "curves of a training in TensorBoard (--tensorboard)",
     "parquet": "Parquet files: as sources, and as tables of pairs and scores",
     "cloud": "datasets, sources and weights in object stores (s3://, gs://, az://)",
+    "ray": "columns on a Ray cluster (--on ray)",
     "docs": "the site of the docs (make site)",
     "dev": "the tests, lint and types of viewkit's own code",
 }

@@ -32,7 +32,8 @@ def cli_page() -> str:
 def _intro() -> Iterator[str]:
     yield "Options come from the command line, then from `--config FILE.toml` (flat, or a table for every command),"
     yield "then from the defaults below. What changes the result is part of the identity; `--device`,"
-    yield "`--workers`, `--part` and `--max-rejects` are not. Exit codes: 0 done, 1 failed, 2 wrong options, 3 refused."
+    yield "`--workers`, `--on`, `--part` and `--max-rejects` are not. Exit codes: 0 done, 1 failed, 2 wrong options,"
+    yield "3 refused."
     yield ""
 
 

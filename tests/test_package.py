@@ -289,6 +289,7 @@ def test_help_imports_neither_torch_nor_anything_else_that_is_slow():
         "skimage",
         "matplotlib",
         "scipy",
+        "ray",
     }
     assert heavy & set(re.findall(r"'([a-z_]+)'", said.splitlines()[-1])) == set()
 

@@ -12,6 +12,7 @@ MAX_WORKERS = 8
 """Workers that are started unless more are asked for: each loads its own models."""
 
 RUNNING = "How it runs"
+HERE, RAY = "here", "ray"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +52,46 @@ class Execution(Devices):
 
     GROUP: ClassVar[str] = RUNNING
 
-    workers: Annotated[int | None, "processes; default: one per device, on a CPU one per core (at most 8)"] = None
+    workers: Annotated[
+        int | None,
+        "processes; default: one per device, on a CPU one per core (at most 8); with --on ray at most so many",
+    ] = None
+    on: Annotated[
+        str, "where shards are done: here, ray (the cluster it finds) or ray://HOST:PORT; see docs/cluster.md"
+    ] = HERE
     part: Annotated[str, "work on part I of N only, as I/N counted from 0, e.g. from a Slurm array"] = "0/1"
     max_rejects: Annotated[float, "share of rejected rows above which the stage fails"] = 0.01
 
     def __post_init__(self) -> None:
         most = 8 * cores()
-        if self.workers is not None and not 1 <= self.workers <= most:
+        if self.is_here and self.workers is not None and not 1 <= self.workers <= most:
             raise ConfigError(f"--workers is {self.workers}; it must lie in 1 ... {most}, eight per core")
         if not 0 <= self.max_rejects <= 1:
             raise ConfigError(f"--max-rejects is {self.max_rejects}; it is a share, from 0 to 1")
         self.part_of()
+        if not self.is_here:
+            self._check_ray()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether shards are done on this machine."""
+        return self.on == HERE
+
+    def _check_ray(self) -> None:
+        host, colon, port = self.on.removeprefix("ray://").rpartition(":")
+        if self.on != RAY and not (self.on.startswith("ray://") and host and colon and port.isdecimal()):
+            raise ConfigError(f"--on is '{self.on}'; it is {HERE}, {RAY} (the cluster it finds) or ray://HOST:PORT")
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"--workers is {self.workers}; with --on {RAY} it is a number of actors, at least 1")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ConfigError(
+                f"--device is '{self.device}', and with --on {RAY} it is auto, cpu or cuda: Ray says which GPU is free"
+            )
+        if self.profile is not None:
+            raise ConfigError(
+                f"--profile and --on {RAY} do not go together, the clocks of several machines differ; profile some "
+                "shards on one machine, with --workers"
+            )
 
     def part_of(self) -> tuple[int, int]:
         """(i, n) of ``--part i/n``."""

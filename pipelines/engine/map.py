@@ -1,28 +1,25 @@
 """Runs a map stage: the shards that are left, on one process or several, and the share of rejects."""
 
-import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from viewkit.pipelines.engine.contract import MapStage, Progress, Silent
+from viewkit.pipelines.engine.contract import MapStage, Progress
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.folder import (
     claim,
     identity_of,
-    refuse_another,
     remove_parts,
-    run_of,
     tell_of_other_software,
 )
+from viewkit.pipelines.engine.schedule import Limits
 from viewkit.pipelines.engine.shard import ShardWork
 from viewkit.pipelines.engine.summary import Summary
 from viewkit.pipelines.engine.threads import one_thread
-from viewkit.pipelines.engine.workers import run_shards
+from viewkit.pipelines.engine.workers import Report, run_shards
 from viewkit.shards.column import Column, ShardFacts
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, ViewkitError
@@ -30,16 +27,11 @@ from viewkit.shards.files import make_folder
 from viewkit.shards.identity import Identity
 from viewkit.shards.lock import claim_lock, writer_lock
 from viewkit.shards.receipt import Receipt, shard_name
-from viewkit.shards.row import Row
 from viewkit.shards.sources import Sources
 from viewkit.shards.spans import span
 from viewkit.shards.spool import remove_spools
 from viewkit.shards.stores.mounts import drop_claim, list_urls
-from viewkit.shards.tar import row_bytes
 from viewkit.shards.writer import settle
-
-PROBE_ROWS = 32
-"""Rows that a dry run processes to measure the rate."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +66,34 @@ class Prepared:
 
 def prepare_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Execution) -> Prepared:
     """Look at the inputs; nothing is written. Raises what `Stage.inputs` and `Execution.devices` raise."""
+    if not execution.is_here:
+        dataset = Dataset(dataset.path.absolute())  # other machines have another working folder
     inputs = stage.inputs(config, dataset)  # first: it says what is missing
-    devices = execution.devices() if stage.uses_torch else ["cpu"]
+    devices = _devices(stage, execution)
     config = stage.for_images(stage.on_device(config, devices[0]), dataset, devices[0])
     sources = stage.sources(config, dataset)
     identity = identity_of(stage, config, inputs, {"shards": sources.num_shards, "rows": sources.num_rows})
     identity = as_there(stage, config, dataset, identity)
     return Prepared(stage, config, dataset, execution, sources, identity, devices)
+
+
+def _devices(stage: MapStage[Any], execution: Execution) -> list[str]:
+    if not stage.uses_torch:
+        return ["cpu"]
+    if execution.is_here:
+        return execution.devices()
+    from viewkit.pipelines.engine.ray_cluster import device_on_ray  # Ray is an extra
+
+    return [device_on_ray(execution)]
+
+
+def on_cluster(execution: Execution) -> AbstractContextManager[None]:
+    """Inside, this process is connected to the cluster that shards are done on, if they are."""
+    if execution.is_here:
+        return nullcontext()
+    from viewkit.pipelines.engine.ray_cluster import connected
+
+    return connected(execution.on)
 
 
 def as_there(stage: MapStage[Any], config: Any, dataset: Dataset, wanted: Identity) -> Identity:
@@ -102,6 +115,11 @@ def _settle(folder: Path, shards: list[int], identity: Identity) -> None:
 
 
 def run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Execution, progress: Progress) -> Summary:
+    with on_cluster(execution):
+        return _run_map(stage, config, dataset, execution, progress)
+
+
+def _run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Execution, progress: Progress) -> Summary:
     with span("open"):
         ready = prepare_map(stage, config, dataset, execution)
     folder = ready.folder
@@ -170,6 +188,9 @@ def _receipts(ready: Prepared, left: list[int], progress: Progress) -> Iterator[
 
     if not left:
         return
+    if not ready.execution.is_here:
+        yield from _receipts_on_ray(ready, left, tell)
+        return
     workers = ready.execution.num_workers(len(left), ready.devices)
     if workers > 1:
         for _, receipt in run_shards(ready.work, left, workers, tell):
@@ -181,6 +202,15 @@ def _receipts(ready: Prepared, left: list[int], progress: Progress) -> Iterator[
             yield work(shard, tell)
 
 
+def _receipts_on_ray(ready: Prepared, left: list[int], tell: Report) -> Iterator[Receipt]:
+    from viewkit.pipelines.engine.on_ray import run_on_ray
+
+    claim, uses_torch = ready.folder / "column.json", ready.stage.uses_torch
+    limits = Limits(workers=ready.execution.workers)
+    for _, receipt in run_on_ray(ready.work, left, claim, ready.devices[0], tell, limits, uses_torch=uses_torch):
+        yield receipt
+
+
 def _check_rejects(stage: MapStage[Any], summary: Summary, total: int, most: float) -> None:
     found = Counter({reason: count for reason, count in summary.rejected.items() if reason not in stage.by_choice})
     rejected = found.total()
@@ -190,51 +220,3 @@ def _check_rejects(stage: MapStage[Any], summary: Summary, total: int, most: flo
             f"{stage.name}: {rejected} of {total} rows rejected ({reasons}), more than --max-rejects {most:g} allows; "
             f"'viewkit status {summary.folder.parent} --rejects' lists them; correct the source, or allow more"
         )
-
-
-def plan_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Execution) -> dict[str, Any]:
-    """What is left, and its time and bytes carried over from a few rows really processed; writes nothing."""
-    ready = prepare_map(stage, config, dataset, execution)
-    complete: list[int] = []
-    if (ready.folder / "column.json").exists():
-        column = Column(ready.folder)
-        if complete := column.complete_shards():
-            refuse_another(stage, dataset, ready.folder / "column.json", ready.identity)
-    _, left = ready.divide(complete)
-    rows, workers = ready.rows_in(left), execution.num_workers(len(left), ready.devices)
-    plan: dict[str, Any] = {
-        "stage": stage.name,
-        "reads": sorted(ready.identity.inputs),
-        "shards": ready.sources.num_shards,
-        "rows": ready.sources.num_rows,
-        "shards_left": len(left),
-        "rows_left": rows,
-        "workers": workers,
-        "devices": ready.devices,
-    }
-    if left:
-        measured = _measure(ready, left[0])
-        plan["measured_rows"] = int(measured["rows"])
-        plan["estimated_s"] = round(measured["start_s"] + measured["row_s"] * rows / workers, 1)
-        plan["estimated_bytes"] = round(measured["row_bytes"] * rows)
-    return plan
-
-
-def _measure(ready: Prepared, shard: int) -> dict[str, float]:
-    """Seconds to start, seconds and bytes per row, over the first rows of one shard."""
-    with one_thread() if ready.stage.uses_torch else nullcontext():
-        begin = time.monotonic()
-        run = run_of(ready.stage, ready.config, ready.dataset, ready.devices[0], Silent())
-        transform = ready.stage.prepare(ready.config, run)
-        loaded = time.monotonic()
-        readable = [row for row in islice(ready.sources.rows(shard), PROBE_ROWS) if isinstance(row, Row)]
-        results = list(transform(iter(readable)))
-        end = time.monotonic()
-    size = sum(len(row_bytes(each.key, each.fields)[0]) for each in results if isinstance(each, Row))
-    rows = max(len(results), 1)
-    return {
-        "rows": float(len(results)),
-        "start_s": loaded - begin,
-        "row_s": (end - loaded) / rows,
-        "row_bytes": size / rows,
-    }

@@ -6,7 +6,8 @@ from viewkit.pipelines.engine.contract import FitStage, MapStage, Progress, Sile
 from viewkit.pipelines.engine.execution import Devices, Execution
 from viewkit.pipelines.engine.fit import plan_fit, run_fit
 from viewkit.pipelines.engine.interrupts import interruptible
-from viewkit.pipelines.engine.map import plan_map, run_map
+from viewkit.pipelines.engine.map import run_map
+from viewkit.pipelines.engine.map_plan import plan_map
 from viewkit.pipelines.engine.profile import profiled
 from viewkit.pipelines.engine.summary import Summary
 from viewkit.shards.dataset import Dataset

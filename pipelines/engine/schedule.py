@@ -1,7 +1,7 @@
 """Who does which shard on a cluster: starts, hand-outs, deaths, stragglers. Events in, actions out.
 
-Nothing here knows a cluster or a clock: `on_ray` drives it with what Ray says, tests and simulations with what they make
-up. Safe by design of the shards: the first receipt of a shard counts, so a shard that is done twice costs time alone.
+Nothing here knows a cluster or a clock: `on_ray` drives it with what Ray says, tests and simulations with what they
+make up. The first receipt of a shard counts, so a shard that is done twice costs time and never correctness.
 """
 
 from collections import Counter, deque
@@ -129,9 +129,11 @@ class Schedule:
         del self._holders[shard], self._begun[shard]
         return shard
 
-    def unfit(self, worker: int, reason: str) -> None:
-        """Its node cannot be used, by it or by any other worker."""
-        self._nodes[self._leave(worker).node].unfit = self._last = reason
+    def unfit(self, worker: int, reason: str) -> bool:
+        """Its node cannot be used, by it or by any other worker; whether that is new."""
+        node = self._nodes[self._leave(worker).node]
+        is_new, node.unfit, self._last = not node.unfit, reason, reason
+        return is_new
 
     def died(self, worker: int, now: float, reason: str, *, with_node: bool = False) -> None:
         """It is gone, whatever it was doing."""
@@ -147,8 +149,8 @@ class Schedule:
             self._take_back(gone.shard, worker, with_node=with_node)
         if self._in_a_row >= max(self.limits.in_a_row, 2 * self._most):
             raise DataError(
-                f"{self._in_a_row} workers were lost in a row and no shard was finished in between (the last: {reason}); "
-                "see to the nodes and run the same command again, what is finished is kept"
+                f"{self._in_a_row} workers were lost in a row and no shard was finished in between (the last: "
+                f"{reason}); see to the nodes and run the same command again, what is finished is kept"
             )
 
     def _leave(self, worker: int) -> _Worker:
@@ -237,9 +239,7 @@ class Schedule:
 
     def _straggler(self) -> int | None:
         """Of the last shards the one that was begun first, to be done a second time; none over which a worker died."""
-        slow = [
-            shard
-            for shard, holders in self._holders.items()
-            if len(holders) < self.limits.copies and not self._deaths[shard] and not self._losses[shard]
-        ]
-        return min(slow, key=lambda shard: (len(self._holders[shard]), self._begun[shard], shard), default=None)
+        for shard in self._begun:  # in the order in which they were begun
+            if len(self._holders[shard]) < self.limits.copies and not self._deaths[shard] and not self._losses[shard]:
+                return shard
+        return None

@@ -187,13 +187,17 @@ def _serve(made: bytes, number: int, connection: Connection, profiling: Profilin
             connection.send(("done", done))
     except EOFError:
         return
-    except ViewkitError as error:
-        connection.send(("error", error))
     except Exception as error:  # noqa: BLE001 whatever it is, the parent raises it
-        if is_out_of_memory(error):
-            connection.send(("error", DataError(f"in a worker process: {OUT_OF_MEMORY}")))
-            return
-        connection.send(("error", RuntimeError(f"in a worker process:\n{traceback.format_exc()}")))
+        connection.send(("error", as_told(error, "in a worker process")))
+
+
+def as_told(error: Exception, where: str) -> Exception:
+    """What the parent raises for it: a `ViewkitError` as itself, anything else with its traceback."""
+    if isinstance(error, ViewkitError):
+        return error
+    if is_out_of_memory(error):
+        return DataError(f"{where}: {OUT_OF_MEMORY}")
+    return RuntimeError(f"{where}:\n{''.join(traceback.format_exception(error))}")
 
 
 def _leave_with_parent() -> None:

@@ -24,7 +24,7 @@ def ran(capsys, *arguments):
         (["pack", "SOURCE", "DATA", "--labels", "maybe"], "Invalid value for '--labels'"),
         (["score", "DATA", "--num-views", "1"], "num_views is 1"),
         (["pack", "SOURCE", "DATA", "--workers", "0"], "--workers is 0; it must lie in 1 ... "),
-        (["verify", "s3://bucket/data"], "datasets are local folders"),
+        (["verify", "hdfs://cluster/data"], "stores are named s3://BUCKET/PREFIX"),
         (["pack", "", "DATA"], "the source is empty"),
         (["pack", "SOURCE", ""], "the path of the dataset is empty"),
         (["score", "DATA", "--gamma", "inf"], "option 'gamma' is inf; it takes a finite number"),
