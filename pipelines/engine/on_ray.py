@@ -21,6 +21,7 @@ from viewkit.pipelines.engine.workers import PATIENCE_S, Report, Work
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import read_file
 from viewkit.shards.receipt import shard_name
+from viewkit.shards.stores.mounts import mirror_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,7 @@ def run_on_ray(
         folder=str(Path.cwd()),
         uses_torch=uses_torch,
         seen_s=pace.seen_s,
+        mirror=None if (mirror := mirror_of(claim)) is None else bytes(ForkingPickler.dumps(mirror)),
     )
     schedule, crew, rows = Schedule(shards, limits, named), _Crew(orders, device, pace.news_s), _Rows()
     look_at = 0.0

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from viewkit.pipelines.engine.workers import THREAD_VARIABLES, Work, as_told
+from viewkit.shards.errors import ViewkitError
 
 SEEN_S = 45.0
 """How long a network file system may take to show a file that the driver has just written."""
@@ -29,7 +30,8 @@ class Orders:
 
     made: pickled function that makes the work, called with `number`. claim, sha256: a file of the driver's folder and
     the digest of its content. folder: where the driver was started; relative paths are meant from there.
-    uses_torch: compute on one thread, as one process does.
+    uses_torch: compute on one thread, as one process does. mirror: of a dataset in a store, pickled; a node
+    looks at the store by itself, with the credentials of its own environment.
     """
 
     made: bytes
@@ -39,6 +41,7 @@ class Orders:
     folder: str
     uses_torch: bool
     seen_s: float = SEEN_S
+    mirror: bytes | None = None
 
 
 class News(NamedTuple):
@@ -65,6 +68,11 @@ class ShardActor:
         """Whether the driver's folder is seen here; None, or what is wrong in one line."""
         with suppress(OSError):  # a node may lack it, and whatever is named by its whole path is found nevertheless
             os.chdir(self.orders.folder)
+        if self.orders.mirror is not None:
+            try:
+                ForkingPickler.loads(self.orders.mirror)
+            except ViewkitError as error:
+                return f"node {socket.gethostname()}: {error}"
         path, until = Path(self.orders.claim), time.monotonic() + self.orders.seen_s
         while (wrong := self._wrong_with(path)) and time.monotonic() < until:
             time.sleep(LOOK_EVERY_S)

@@ -4,11 +4,13 @@ import pickle
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from itertools import combinations
 
 import pytest
 from stores import ENVIRONMENT, FAULTS, SECRETS, Proxy
 
+from viewkit.pipelines.engine.shard_actor import Orders, ShardActor
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
@@ -112,6 +114,21 @@ def test_a_dataset_that_is_sent_to_a_process_of_this_or_another_machine_is_read_
         column = pickle.loads(sent)  # noqa: S301 our own
         assert column.fields(0) == {"bin": b"one" * 50} and [row.key for row in column.rows(1)] == ["c", "d", "e"]
         assert (MOUNTED[column.path.parent].listing is None) != moved
+
+
+def test_a_node_of_a_cluster_looks_at_the_store_by_itself_or_says_why_it_cannot(place, monkeypatch, tmp_path):
+    write(Dataset(place))
+    claim = Dataset(place).path / "images" / "column.json"
+    mirror, digest = pickle.dumps(MOUNTED[claim.parents[1]]), sha256(claim.read_bytes()).hexdigest()
+    orders = Orders(b"", 0, str(claim), digest, str(tmp_path), uses_torch=False, seen_s=0.0, mirror=mirror)
+    MOUNTED.clear()
+    (tmp_path / "cache").rename(tmp_path / "of the driver")
+    assert ShardActor(orders).look() is None and claim.is_file()
+    MOUNTED.clear()
+    (tmp_path / "cache").rename(tmp_path / "of another node")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("VIEWKIT_STORE_PATIENCE_S", "0.1")
+    assert "the store does not answer" in (ShardActor(orders).look() or "")
 
 
 def test_of_16_writers_with_unlike_bytes_one_is_first_and_all_read_it(place):
