@@ -53,7 +53,7 @@ def test_images_are_looked_at_and_a_given_preset_stays(tmp_path):
     assert stage.for_images(CONFIG, dataset, "cpu").preset == "pico-32"
     assert stage.advice(CONFIG, dataset, "cpu")[0].startswith("preset pico-32 for 20 images")
     given = EstimatorConfig(preset="small-96")
-    assert stage.for_images(given, dataset, "cpu") is given and stage.advice(given, dataset, "cpu") == []
+    assert stage.for_images(given, dataset, "cpu") == given and stage.advice(given, dataset, "cpu") == []
     assert stage.settings(stage.for_images(CONFIG, dataset, "cpu"))["preset"] == "pico-32"
 
 
