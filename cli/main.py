@@ -10,7 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from viewkit.cli import compare, doctor, experiments, export, init, inspect, schema, slurm, status, verify, views
+from viewkit.cli import (
+    compare,
+    doctor,
+    experiments,
+    export,
+    init,
+    inspect,
+    run_experiment,
+    schema,
+    slurm,
+    status,
+    verify,
+    views,
+)
 from viewkit.cli.commands import COMPARE, PIPELINE
 from viewkit.cli.console import print_error
 from viewkit.cli.help import HelpCommand, HelpGroup, example
@@ -57,7 +70,7 @@ WHOLE, STAGES, LOOKING = "Whole experiments", "Stages, in the order of a full ru
 
 CHAINS: tuple[tuple[str, Callable[..., None], str], ...] = (
     ("init", init.init, "viewkit init my_images experiment.toml"),
-    ("run", experiments.run_experiment, "viewkit run demo demo:train demo/train --test demo:test"),
+    ("run", run_experiment.run_experiment, "viewkit run demo demo:train demo/train --test demo:test"),
     ("slurm", slurm.slurm, "viewkit slurm pipeline my_images dataset --array 8 --gpus 1 --to scripts"),
     ("compare", compare.compare_command(), COMPARE.examples[0]),
     ("experiments", experiments.experiments, "viewkit experiments GenView"),

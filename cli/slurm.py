@@ -10,7 +10,8 @@ import typer
 
 from viewkit.cli.chain import OF_A_RUN, Job
 from viewkit.cli.console import say
-from viewkit.cli.experiments import SOURCE_KINDS, checked_jobs
+from viewkit.cli.jobs import checked_jobs
+from viewkit.cli.run_experiment import SOURCE_KINDS
 from viewkit.cli.sbatch import Queue, Task, render
 from viewkit.pipelines.experiments.experiment import load_experiment, with_changes
 from viewkit.shards.errors import ConfigError, RefusedError

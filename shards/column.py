@@ -250,7 +250,8 @@ class Column:
             offset, check = block.offset.item(row), block.check.item(row)
             raw = self._row_in_store(shard, offset, size)
             if raw is None or xxhash.xxh3_64_intdigest(raw) != check:
-                raw = os.pread(self._file(shard).fileno(), size, offset)
+                file = self._file(shard)  # held: another thread's may take its place, and it would close
+                raw = os.pread(file.fileno(), size, offset)
             if xxhash.xxh3_64_intdigest(raw) != check:
                 raise self._damaged(shard, block.key(row))
         first, last = block.first_member.item(row), block.first_member.item(row + 1)

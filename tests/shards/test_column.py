@@ -1,6 +1,7 @@
 import pickle
 import random
 from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 
 import pytest
 import webdataset
@@ -9,6 +10,7 @@ from small_datasets import numbers_dataset
 from viewkit.shards import column as column_module
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
+from viewkit.shards.receipt import tar_path
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,15 @@ def test_threads_share_a_column_even_when_few_files_stay_open(dataset, monkeypat
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(column.fields, order))
     assert found == [expected[index] for index in order]
+
+
+def test_a_file_that_another_thread_replaces_stays_open_while_a_row_is_read(dataset, monkeypatch):
+    column = dataset.column(dataset.columns()[0])
+    expected = [column.fields(place) for place in range(4)]
+    monkeypatch.setattr(
+        type(column), "_file", lambda self, shard: FileIO(tar_path(self.path, shard))
+    )  # held by nobody else
+    assert [column.fields(place) for place in range(4)] == expected
 
 
 def test_a_column_travels_to_another_process_by_its_path_alone(dataset):

@@ -10,7 +10,7 @@ from tiny_chain import CPU
 from viewkit.cli.chain import OF_A_RUN, Job, chain_of
 from viewkit.cli.compare import compare
 from viewkit.cli.comparison import CompareDevices
-from viewkit.cli.experiments import stages_of
+from viewkit.cli.jobs import stages_of
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.experiments.experiment import Experiment
 from viewkit.pipelines.experiments.handful import copy_handful
