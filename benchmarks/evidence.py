@@ -27,6 +27,8 @@ from studies import CPU_STUDIES, STUDIES, Study, gpu_studies
 
 DOCS = Path(__file__).parents[1] / "docs"
 KEPT = "evidence"
+LABELLED_TARS = ("pack.labels=none",)
+"""For images in tars, which bring their labels as KEY.cls, in place of a folder a class."""
 AREAS = ("roc_area", "roc_area_apart")
 
 
@@ -123,13 +125,14 @@ def main(arguments: Sequence[str]) -> int:
             if None in given:
                 print(f"{study.name}: skipped, its images are not given (--{study.images[0]})")
                 continue
-            code = run(command_of(study, (given[0], given[1]), options.out, options.set), until)
+            changes = [*options.set, *(LABELLED_TARS if given[0].endswith(".tar") else ())]
+            code = run(command_of(study, (given[0], given[1]), options.out, changes), until)
             if code is None:
                 print(f"{study.name}: stopped after {options.minutes:g} minutes; the same command goes on")
                 return 0
             if code:
                 return code
-            print(f"{study.name}: {keep(study, options.out, options.docs / KEPT, options.set)}")
+            print(f"{study.name}: {keep(study, options.out, options.docs / KEPT, changes)}")
     if options.page or options.out is not None:
         (options.docs / "evidence.md").write_text(page(options.docs / KEPT))
         (options.docs / "pictures").mkdir(exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from viewkit.shards import schema
 from viewkit.shards.commands import command_for
-from viewkit.shards.document import digest, read_document, write_first_document
+from viewkit.shards.document import digest, read_document, write_document, write_first_document
 from viewkit.shards.errors import DataError, MissingError, RefusedError
 from viewkit.shards.files import explained, sync_folder
 from viewkit.shards.identity import Identity, read_identity
@@ -54,16 +54,16 @@ def finish_artifact(
     mirror = mirror_of(folder)
     if mirror is not None:
         mirror.artifacts.publish(folder, {name: str(entry["sha256"]) for name, entry in files.items()})
-    write_first_document(
-        folder / RECEIPT,
-        {
-            "identity": identity,
-            "files": files,
-            "logs": sorted(name for name in files if name in logs or name.split("/")[0] in logs),
-            "numbers": dict(numbers),
-        },
-    )
-    if mirror is not None:
+    receipt = {
+        "identity": identity,
+        "files": files,
+        "logs": sorted(name for name in files if name in logs or name.split("/")[0] in logs),
+        "numbers": dict(numbers),
+    }
+    if mirror is None:  # a lock keeps other writers away, and the files are those that this receipt names
+        write_document(folder / RECEIPT, receipt)
+    else:
+        write_first_document(folder / RECEIPT, receipt)
         mirror.artifacts.settle(folder, Artifact(folder, folder.name).digests)
     for name in scratch:
         shutil.rmtree(folder / name, ignore_errors=True)

@@ -7,7 +7,7 @@ import numpy as np
 from viewkit.pipelines.models.checkpoint import save_tensors
 from viewkit.pipelines.models.estimator import FACTS, WEIGHTS, Estimator, EstimatorNetwork
 from viewkit.pipelines.views.policy import IMAGENET_MEAN, IMAGENET_STD
-from viewkit.shards.artifact import IDENTITY, finish_artifact
+from viewkit.shards.artifact import IDENTITY, RECEIPT, finish_artifact
 from viewkit.shards.codecs import encode_json, encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.files import make_folder, write_atomic
@@ -74,6 +74,8 @@ def make_estimator(dataset, seed=0, tau=0.2, mean=IMAGENET_MEAN, side_px=SIDE_PX
     network = EstimatorNetwork(facts["arch"], side_px, init="timm", hidden=32, dim=16, seed=seed)
     folder = dataset.path / "estimator"
     make_folder(folder)
+    for name in (IDENTITY, RECEIPT):  # of the one before: an identity is never written over
+        (folder / name).unlink(missing_ok=True)
     save_tensors(folder / WEIGHTS, network.state_dict())
     write_atomic(folder / FACTS, encode_json(facts))
     identity = Identity("estimator", 1, {"seed": seed}, {}, {})
