@@ -108,8 +108,9 @@ class Client:
         """Write or replace an object; large ones in parts, which appear together. Returns the ETag."""
         return self._put(key, content, "overwrite")
 
-    def create(self, key: str, content: bytes) -> tuple[bytes, str]:
-        """Write an object unless there is one. Returns what is there now and its ETag: of all who try, one is first.
+    def create(self, key: str, content: bytes) -> tuple[bytes, str, bool]:
+        """Write an object unless there is one: of all who try, one is first. Returns what is there now, its ETag, and
+        whether this request is known to have written it.
 
         An answer may be lost after its request was carried out; then what is there is one's own content.
         """
@@ -118,10 +119,10 @@ class Client:
         end = time.monotonic() + patience_s()
         while True:
             try:
-                return content, self._put(key, content, "create")
+                return content, self._put(key, content, "create"), True
             except obstore.exceptions.AlreadyExistsError:
                 with suppress(NotThere):  # the store had two writers at once, and asks to try again
-                    return self.get(key)
+                    return *self.get(key), False
             if time.monotonic() > end:
                 raise DataError(f"{self.url}/{key}: can neither be written nor read; run the same command again")
             time.sleep(0.2)

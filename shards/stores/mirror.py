@@ -110,10 +110,13 @@ class Mirror:
 
     def create(self, path: Path, content: bytes) -> bool:
         """Write a document unless there is one; whether what is there now says the same. The cache then has that."""
-        there, etag = self.client.create(self.key(path), content)
+        key = self.key(path)
+        there, etag, written = self.client.create(key, content)
         self._keep(path, there, etag)
-        if there == content:
-            self._made.add(self.key(path))
+        if written:
+            self._made.add(key)
+        else:  # another machine may be at work under the very same claim
+            self._made.discard(key)
         return there == content
 
     def put(self, path: Path, content: bytes) -> None:
@@ -160,7 +163,8 @@ class Mirror:
         self.forget(sorted(self.below(folder), key=lambda key: (key.endswith((COLUMN, IDENTITY)), key)))
 
     def drop_claim(self, path: Path) -> None:
-        """Delete an identity that this process wrote, if nothing else lies beside it."""
+        """Delete an identity that this process wrote, if nothing else lies beside it. Where the answer to its writing
+        was lost it stays, as that of another machine does."""
         key = self.key(path)
         if key in self._made and set(self.below(path.parent)) == {key}:
             self.forget([key])
@@ -173,7 +177,7 @@ class Mirror:
         name = f".probe-{secrets.token_hex(8)}"
         try:
             self.client.create(name, b"first")
-            there, _ = self.client.create(name, b"second")
+            there, _, _ = self.client.create(name, b"second")
         finally:
             self.client.delete([name])
         if there != b"first":

@@ -229,6 +229,20 @@ def test_while_requests_fail_the_store_gets_the_same_bytes(moto, place, monkeypa
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         for number in range(datasets):
             write(Dataset(f"{place}/{number}"))
+def test_a_failed_run_deletes_its_own_claim_and_never_the_same_one_of_another_machine(place, monkeypatch, tmp_path):
+    claims, mirrors = [], []
+    for machine in "cd":  # both start the same stage: the claims are equal to the byte
+        monkeypatch.setenv("VIEWKIT_CACHE", str(tmp_path / machine))
+        MOUNTED.clear()
+        claims.append(Dataset(place).path / "images" / "column.json")
+        assert write_identity(claims[-1], IDENTITY)
+        mirrors.append(MOUNTED[claims[-1].parents[1]])
+    mirrors[1].drop_claim(claims[1])
+    assert set(Client(parse_url(place)).list()) == {"images/column.json"}
+    mirrors[0].drop_claim(claims[0])
+    assert Client(parse_url(place)).list() == {}
+
+
             MOUNTED.clear()
             assert contents(Dataset(f"{place}/{number}"))["a"] == b"one" * 50
     assert proxy.counted["faults"] >= 2 and (datasets == 1 or all(proxy.counted[fault] for fault in FAULTS))
