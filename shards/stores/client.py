@@ -30,6 +30,10 @@ class NotThere(Exception):
     """There is no object of this name."""
 
 
+class SourceGone(DataError):
+    """The local file that was to be sent is not there any more."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """An object as a listing has it."""
@@ -105,14 +109,18 @@ class Client:
                 each.result()
 
     def put(self, key: str, content: bytes | Path) -> str:
-        """Write or replace an object; large ones in parts, which appear together. Returns the ETag."""
+        """Write or replace an object; large ones in parts, which appear together. Returns the ETag.
+
+        Raises `SourceGone` for a file that is not there.
+        """
         return self._put(key, content, "overwrite")
 
     def create(self, key: str, content: bytes) -> tuple[bytes, str, bool]:
         """Write an object unless there is one: of all who try, one is first. Returns what is there now, its ETag, and
         whether this request is known to have written it.
 
-        An answer may be lost after its request was carried out; then what is there is one's own content.
+        An answer may be lost after its request was carried out; then what is there is one's own content, and as far as
+        is known another wrote it.
         """
         import obstore
 
@@ -155,7 +163,14 @@ class Client:
             import obstore
 
             multipart = False if mode == "create" else None
-            answer = obstore.put(self._store, key, content, mode=mode, use_multipart=multipart, chunk_size=RANGE_BYTES)
+            try:
+                answer = obstore.put(
+                    self._store, key, content, mode=mode, use_multipart=multipart, chunk_size=RANGE_BYTES
+                )
+            except FileNotFoundError:  # obstore has one class for this and for what is not in the store
+                if isinstance(content, Path) and not content.exists():
+                    raise SourceGone(f"{content}: was deleted before it was sent; run the same command again") from None
+                raise
             return answer["e_tag"] or ""
 
         return self._patiently(key, done)

@@ -17,7 +17,7 @@ from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import explained, part_path
 from viewkit.shards.receipt import READY, Receipt, ready_path, remedy_for, shard_name, tar_path
 from viewkit.shards.stores.cache import SHARDS, alone, cache_limit, make_room, own_folder
-from viewkit.shards.stores.client import Entry, NotThere
+from viewkit.shards.stores.client import Entry, NotThere, SourceGone
 
 if TYPE_CHECKING:
     from viewkit.shards.stores.mirror import Mirror
@@ -29,9 +29,19 @@ class Tars:
         self._ahead: set[Path] = set()
 
     def upload(self, ready: Path, size: int) -> None:
-        """A finished tar, under the name that tells its content."""
+        """A finished tar, under the name that tells its content.
+
+        Another process of this machine may write the same bytes under the same name, and take the file away when it
+        publishes the shard, or drops it; then the shard has its receipt, and nothing is left to send.
+        """
         key = self._mirror.key(ready)
-        self._mirror.note(key, Entry(size, self._mirror.client.put(key, ready)))
+        try:
+            etag = self._mirror.client.put(key, ready)
+        except SourceGone:
+            if not (ready.parent / f"{ready.name.partition('.')[0]}.json").exists():
+                raise
+        else:
+            self._mirror.note(key, Entry(size, etag))
 
     def publish(self, folder: Path, receipt: Receipt) -> None:
         """Give the tar of a committed receipt its name; where that has happened, nothing is done."""

@@ -15,6 +15,7 @@ from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.identity import Identity, write_identity
+from viewkit.shards.receipt import ready_path
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.stores.client import Client, NotThere
 from viewkit.shards.stores.environment import open_store
@@ -148,6 +149,27 @@ def test_of_16_writers_with_unlike_bytes_one_is_first_and_all_read_it(place):
     assert len(won) == 1 and set(keys) == {f"images/{name}" for name in ("column.json", "000000.json", "000000.tar")}
 
 
+def test_a_tar_that_another_process_of_this_machine_has_published_need_not_be_sent(place):
+    folder = Dataset(place).path / "images"
+    folder.mkdir()
+    identity = Identity("pack", 1, {}, {}, {"shards": 1, "rows": 1})
+    write_identity(folder / "column.json", identity)
+    write_one = ShardWriter(folder, 0, identity.digest)
+    write_one.write(Row("a", {"bin": b"one"}))
+    receipt = write_one.finish()  # by the one, while the other has just written the same bytes
+    gone, tars = ready_path(folder, 0, receipt.sha256), MOUNTED[folder.parent].tars
+    assert not gone.exists()
+    tars.upload(gone, receipt.bytes)
+    assert write_one.commit(receipt)
+    publish(folder, receipt)
+    assert set(Client(parse_url(place)).list()) == {
+        f"images/{name}" for name in ("column.json", "000000.json", "000000.tar")
+    }
+    assert next(Column(folder).rows(0)).fields == {"bin": b"one"}
+    with pytest.raises(DataError, match=r"000001\.tar\..*: was deleted before it was sent; run the same command again"):
+        tars.upload(ready_path(folder, 1, receipt.sha256), receipt.bytes)
+
+
 STEPS = 4
 
 
@@ -207,6 +229,20 @@ def test_a_claim_of_another_machine_counts(place, monkeypatch, tmp_path):
     assert Column(here.path / "images").identity == IDENTITY
 
 
+def test_a_failed_run_deletes_its_own_claim_and_never_the_same_one_of_another_machine(place, monkeypatch, tmp_path):
+    claims, mirrors = [], []
+    for machine in "cd":  # both start the same stage: the claims are equal to the byte
+        monkeypatch.setenv("VIEWKIT_CACHE", str(tmp_path / machine))
+        MOUNTED.clear()
+        claims.append(Dataset(place).path / "images" / "column.json")
+        assert write_identity(claims[-1], IDENTITY)
+        mirrors.append(MOUNTED[claims[-1].parents[1]])
+    mirrors[1].drop_claim(claims[1])
+    assert set(Client(parse_url(place)).list()) == {"images/column.json"}
+    mirrors[0].drop_claim(claims[0])
+    assert Client(parse_url(place)).list() == {}
+
+
 def test_a_store_that_ignores_conditions_is_refused_at_the_start(moto, place, monkeypatch):
     with Proxy(moto.port, ignores_conditions=True).serving() as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
@@ -229,20 +265,6 @@ def test_while_requests_fail_the_store_gets_the_same_bytes(moto, place, monkeypa
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         for number in range(datasets):
             write(Dataset(f"{place}/{number}"))
-def test_a_failed_run_deletes_its_own_claim_and_never_the_same_one_of_another_machine(place, monkeypatch, tmp_path):
-    claims, mirrors = [], []
-    for machine in "cd":  # both start the same stage: the claims are equal to the byte
-        monkeypatch.setenv("VIEWKIT_CACHE", str(tmp_path / machine))
-        MOUNTED.clear()
-        claims.append(Dataset(place).path / "images" / "column.json")
-        assert write_identity(claims[-1], IDENTITY)
-        mirrors.append(MOUNTED[claims[-1].parents[1]])
-    mirrors[1].drop_claim(claims[1])
-    assert set(Client(parse_url(place)).list()) == {"images/column.json"}
-    mirrors[0].drop_claim(claims[0])
-    assert Client(parse_url(place)).list() == {}
-
-
             MOUNTED.clear()
             assert contents(Dataset(f"{place}/{number}"))["a"] == b"one" * 50
     assert proxy.counted["faults"] >= 2 and (datasets == 1 or all(proxy.counted[fault] for fault in FAULTS))
