@@ -119,6 +119,10 @@ class ArtifactFiles:
                 part.unlink(missing_ok=True)
         return True
 
+    def forget_note(self, folder: Path) -> None:
+        """So that unfinished work in the store counts, and none in the cache."""
+        self._note(folder).unlink(missing_ok=True)
+
     def _note(self, folder: Path) -> Path:
         """Keeps the ETag of the unfinished work that this machine saved or fetched last."""
         return own_folder(self._mirror.root) / f"{self._mirror.key(folder).replace('/', '%')}.unfinished"

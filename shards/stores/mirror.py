@@ -22,6 +22,7 @@ from viewkit.shards.stores.cache import cache_limit, folder_of, own_folder
 from viewkit.shards.stores.client import Client, Entry, NotThere
 from viewkit.shards.stores.environment import patience_s
 from viewkit.shards.stores.mounts import MOUNTED
+from viewkit.shards.stores.stale import delete_work, is_before, is_replaced
 from viewkit.shards.stores.tars import Tars
 from viewkit.shards.stores.url import StoreURL, parse_url
 
@@ -31,8 +32,6 @@ SHARD_RECEIPT = re.compile(r"[^/]+/\d{6,}\.json")
 AT_ONCE = 16
 TOKEN = "token"
 STAMPS_NS = 10**18
-CLOCK_S = 0.1
-"""Coarser than the clock of a file system."""
 
 
 class Mirror:
@@ -65,20 +64,40 @@ class Mirror:
         return "" if name == "." else name
 
     def refresh(self) -> None:
-        """Look at what is there now: bring identities, and forget what is gone."""
+        """Look at what is there now: bring identities, and forget what is gone, with the work that belonged to it."""
         make_folder(self.root)
         began = time.time()
         listing = self.client.list()
+        for path in self._identities():
+            if (entry := listing.get(self.key(path))) is not None and not self._has(self.key(path), entry):
+                self._replace(path, entry, began)
         self.bring([key for key in listing if DOCUMENT.fullmatch(key)], listing)
+        for path in self._identities():
+            if self.key(path) not in listing and is_before(path, began):
+                self._forget_work(path.parent, began)
         for path in self.root.rglob("*.json"):
             key = self.key(path)
             known = DOCUMENT.fullmatch(key) or SHARD_RECEIPT.fullmatch(key)
-            if known and key not in listing:
-                with suppress(FileNotFoundError):
-                    if path.stat().st_ctime < began - CLOCK_S:  # not what another process has just written
-                        path.unlink()
+            if known and key not in listing and is_before(path, began):
+                path.unlink(missing_ok=True)
         self.listing = listing
         self._brought.clear()
+
+    def _identities(self) -> list[Path]:
+        """Of columns and artifacts in the cache."""
+        return sorted(path for name in (COLUMN, IDENTITY) for path in self.root.glob(f"*/**/{name}"))
+
+    def _replace(self, path: Path, listed: Entry, began: float) -> None:
+        """Bring an identity that changed, and before it delete what was made under another one."""
+        with suppress(NotThere, FileNotFoundError):  # gone since it was listed
+            content, etag = self.client.get(self.key(path))
+            if is_replaced(path.read_bytes(), content):
+                self._forget_work(path.parent, began)
+            self._keep(path, content, listed.etag or etag)
+
+    def _forget_work(self, folder: Path, began: float) -> None:
+        delete_work(folder, began)
+        self.artifacts.forget_note(folder)
 
     def bring_receipts(self, folder: Path) -> None:
         """The receipts of a column, as of the last `refresh`; in a process that did not look, another one has."""

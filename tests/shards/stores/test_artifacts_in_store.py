@@ -1,5 +1,7 @@
 """Artifacts in a store: published as shards are, brought when read, and unfinished work for whoever goes on."""
 
+import time
+
 import pytest
 
 from viewkit.shards.artifact import IDENTITY, RECEIPT, finish_artifact
@@ -74,6 +76,38 @@ def test_unfinished_work_is_found_as_it_was_saved_and_gone_when_all_is_done(plac
     finish_artifact(folder, TOY.digest, {}, [], scratch=["made"])
     assert set(Client(parse_url(place)).list()) == {f"toy/{name}" for name in (IDENTITY, RECEIPT, "state")}
     assert not MOUNTED[folder.parent].artifacts.bring_unfinished(folder)
+
+
+@pytest.mark.parametrize("then", ["nothing", "another", "the same"])
+def test_work_of_an_artifact_that_was_removed_elsewhere_is_not_gone_on_with(place, monkeypatch, tmp_path, then):
+    folder = begin(machine(place, "a", monkeypatch, tmp_path), {"state": b"1", "made/again": b"large"})
+    nested = folder / "eval"
+    nested.mkdir()
+    write_identity(nested / IDENTITY, TOY)
+    (nested / "results").write_bytes(b"kept")
+    MOUNTED[folder.parent].artifacts.keep_unfinished(folder, [])
+    client = Client(parse_url(place))
+    client.delete(["toy/unfinished.tar", f"toy/{IDENTITY}"])
+    if then != "nothing":
+        elsewhere = machine(place, "b", monkeypatch, tmp_path).path / "toy"
+        elsewhere.mkdir(exist_ok=True)
+        identity = TOY if then == "the same" else Identity("toy", 2, {}, {}, {})
+        write_identity(elsewhere / IDENTITY, identity, {"threads": "3"})
+    time.sleep(0.15)  # what was written a moment ago may be another process's
+    machine(place, "a", monkeypatch, tmp_path)
+    left = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    kept = {"eval", f"eval/{IDENTITY}", "eval/results"}
+    assert (
+        left
+        == kept
+        | {
+            "nothing": set(),
+            "another": {IDENTITY},
+            "the same": {IDENTITY, "state", "made", "made/again"},
+        }[then]
+    )
+    notes = [path.name for path in (folder.parents[1] / ".store").iterdir() if path.name.endswith(".unfinished")]
+    assert bool(notes) == (then == "the same")
 
 
 def test_saving_takes_a_twentieth_of_the_time_at_most(place, monkeypatch):
