@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,14 +98,24 @@ class Client:
         return self._patiently(key, looked)
 
     def fetch(self, key: str, size: int, path: Path) -> None:
-        """Write an object of `size` bytes to `path`, several ranges at once. Raises `NotThere`."""
+        """Write an object of `size` bytes to `path`, several ranges at once. Raises `NotThere`.
+
+        No range waits in a queue: the interpreter, when it ends, and who meets an error wait for all that was queued.
+        """
         with explained(path), open(path, "wb") as file, ThreadPoolExecutor(AT_ONCE) as pool:
 
             def part(start: int) -> None:
                 content = self.get_range(key, start, min(RANGE_BYTES, size - start))
                 os.pwrite(file.fileno(), content, start)
 
-            for each in [pool.submit(part, start) for start in range(0, size, RANGE_BYTES)]:
+            under_way: set[Future[None]] = set()
+            for start in range(0, size, RANGE_BYTES):
+                if len(under_way) == AT_ONCE:
+                    done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+                    for each in done:
+                        each.result()
+                under_way.add(pool.submit(part, start))
+            for each in under_way:
                 each.result()
 
     def put(self, key: str, content: bytes | Path) -> str:

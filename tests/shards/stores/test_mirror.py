@@ -1,6 +1,7 @@
 """A dataset in a store: what is written there is what a local one has, and one of several writers is first."""
 
 import pickle
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.identity import Identity, write_identity
 from viewkit.shards.receipt import ready_path
 from viewkit.shards.row import Reject, Row
-from viewkit.shards.stores.client import Client, NotThere
+from viewkit.shards.stores.client import AT_ONCE, Client, NotThere
 from viewkit.shards.stores.environment import open_store
 from viewkit.shards.stores.mirror import Mirror
 from viewkit.shards.stores.mounts import MOUNTED, in_words
@@ -352,6 +353,48 @@ def test_large_objects_come_back_whole_from_several_ranges(place, monkeypatch, t
     monkeypatch.setattr("viewkit.shards.stores.client.RANGE_BYTES", 1000)
     client.fetch("a", len(content), tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == content
+
+
+def test_after_a_range_that_fails_no_more_are_asked_for(place, monkeypatch, tmp_path):
+    client, asked = Client(parse_url(place)), []
+
+    def get_range(key: str, start: int, size: int) -> bytes:
+        asked.append(start)
+        if start >= 3:
+            raise NotThere(key)
+        return b"1"
+
+    monkeypatch.setattr("viewkit.shards.stores.client.RANGE_BYTES", 1)
+    monkeypatch.setattr(client, "get_range", get_range)
+    with pytest.raises(NotThere):
+        client.fetch("a", 1000, tmp_path / "a")
+    assert len(asked) <= 3 + AT_ONCE
+
+
+LEAVES = """
+import sys, threading, time
+from pathlib import Path
+from viewkit.shards.stores import client
+
+def get_range(key, start, size):
+    print(start, flush=True)
+    begun.set()
+    time.sleep(0.005)
+    return b"1"
+
+begun, client.RANGE_BYTES = threading.Event(), 1
+opened = client.Client(None)
+opened.get_range = get_range
+threading.Thread(target=opened.fetch, args=("a", 2000, Path(sys.argv[1])), daemon=True).start()
+begun.wait()
+"""
+
+
+def test_a_program_that_ends_does_not_wait_for_the_shard_that_is_fetched_ahead(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES, tmp_path / "a"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+    )
+    assert 1 <= len(done.stdout.splitlines()) < 1000
 
 
 def test_one_place_is_mounted_once_under_its_own_name(place):
