@@ -387,6 +387,7 @@ opened = client.Client(None)
 opened.get_range = get_range
 threading.Thread(target=opened.fetch, args=("a", 2000, Path(sys.argv[1])), daemon=True).start()
 begun.wait()
+time.sleep(0.2)
 """
 
 
