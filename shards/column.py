@@ -5,9 +5,10 @@ import os
 import resource
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from io import BufferedIOBase, FileIO
+from io import BufferedIOBase, BufferedReader, FileIO
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -264,9 +265,8 @@ class Column:
     def rows(self, shard: int) -> Iterator[Row]:
         """Rows of one shard in order; the whole file is checked, down to the blocks that end it."""
         receipt = self.receipt(shard)
-        path = check_size(self.path, receipt)
-        position = 0
-        with explained(path), open(path, "rb") as file:
+        path, position = tar_path(self.path, shard), 0
+        with explained(path), BufferedReader(self._open_tar(receipt)) as file:
             for place in receipt.rows:
                 raw = file.read(place.size)
                 if place.offset != position or xxhash.xxh3_64_hexdigest(raw) != place.check:
@@ -296,10 +296,9 @@ class Column:
                 self._open.move_to_end(shard)
                 return file
         size, path = int(self.index.table[shard]["tar_bytes"]), tar_path(self.path, shard)
-        if shard in self.contents.unsettled or self._mirror is not None:
-            path = check_size(self.path, self.receipt(shard))
         with explained(path):
-            file = FileIO(path)
+            known = shard not in self.contents.unsettled and self._mirror is None
+            file = FileIO(path) if known else self._open_tar(self.receipt(shard))
         if os.pread(file.fileno(), len(END) + 1, size - len(END)) != END:
             raise self._damaged(shard, "the end of the archive")
         with self._lock:
@@ -307,6 +306,13 @@ class Column:
             if len(self._open) > most_open_files():
                 self._open.popitem(last=False)
         return file
+
+    def _open_tar(self, receipt: Receipt) -> FileIO:
+        """In a store, the cache may let a tar go between its arrival and its opening; it is then brought again."""
+        if self._mirror is not None:
+            with suppress(FileNotFoundError):
+                return FileIO(check_size(self.path, receipt))
+        return FileIO(check_size(self.path, receipt))
 
     def __getstate__(self) -> dict[str, object]:
         return {"path": self.path, "mirror": self._mirror}  # which mounts the path where it arrives

@@ -3,16 +3,20 @@
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from viewkit.shards.errors import ConfigError
-from viewkit.shards.files import explained, make_folder
+from viewkit.shards.files import PART, explained, make_folder
 from viewkit.shards.stores.url import StoreURL
 
 PLACE, LIMIT = "VIEWKIT_CACHE", "VIEWKIT_CACHE_GB"
 DEFAULT_GB = 50.0
+RECENT_NS = 60 * 10**9
+SPARED = 1.25
+"""Times the limit up to which what was used within `RECENT_NS` stays: it may be about to be opened."""
 OWN = ".store"
 """Folder beside the one that stands for a dataset, for what may be deleted at any time: `SHARDS` and `LOCKS`."""
 SHARDS, LOCKS = "shards", "locks"
@@ -52,9 +56,11 @@ def own_folder(root: Path, *names: str) -> Path:
 
 
 def make_room(size: int, keep: Path) -> None:
-    """Delete the shards that were longest unused, of any dataset, until `size` more bytes fit; never `keep`.
+    """Delete the shards that were longest unused, of any dataset, until `size` more bytes fit; never `keep`, nor what
+    is being fetched, nor, up to `SPARED` times the limit, what was used a moment ago.
 
-    A file that another process is reading goes on being there for that process.
+    A file that another process is reading goes on being there for that process; one that it is about to open may be
+    gone, and is then brought again.
     """
     limit = cache_limit()
     if size > limit:
@@ -64,11 +70,11 @@ def make_room(size: int, keep: Path) -> None:
         with suppress(FileNotFoundError):
             facts = path.stat()
             found.append((facts.st_mtime_ns, facts.st_size, str(path)))
-    total = sum(each for _, each, _ in found)
-    for _, own, name in sorted(found):
-        if total + size <= limit:
+    total, recent = sum(each for _, each, _ in found), time.time_ns() - RECENT_NS
+    for used, own, name in sorted(found):
+        if total + size <= (limit if used < recent else SPARED * limit):
             return
-        if name != str(keep):
+        if name != str(keep) and not (name.endswith(PART) and used >= recent):
             Path(name).unlink(missing_ok=True)
             total -= own
 

@@ -1,5 +1,6 @@
 """A dataset in a store: what is written there is what a local one has, and one of several writers is first."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.identity import Identity, write_identity
 from viewkit.shards.receipt import ready_path
 from viewkit.shards.row import Reject, Row
+from viewkit.shards.stores.cache import OWN, SHARDS, make_room
 from viewkit.shards.stores.client import AT_ONCE, Client, NotThere
 from viewkit.shards.stores.environment import open_store
 from viewkit.shards.stores.mirror import Mirror
@@ -413,6 +415,51 @@ def test_the_cache_keeps_its_limit_and_lets_the_longest_unused_go(place, monkeyp
         assert [mirror.tars.is_whole(column.path, each) for each in range(2)] == [shard == 0, shard == 1]
     monkeypatch.setenv("VIEWKIT_CACHE_GB", "1e-7")
     with pytest.raises(ConfigError, match=r"VIEWKIT_CACHE_GB allows 100 bytes, and .*000000.* alone takes"):
+        list(column.rows(0))
+
+
+def test_what_was_used_a_moment_ago_or_is_being_fetched_stays_in_the_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("VIEWKIT_CACHE", str(tmp_path))
+    monkeypatch.setenv("VIEWKIT_CACHE_GB", "1e-6")  # 1,000 bytes
+    folder = tmp_path / "place" / OWN / SHARDS / "images"
+    folder.mkdir(parents=True)
+
+    def left(size: int, **seconds_ago: int) -> set[str]:
+        for name, ago in seconds_ago.items():
+            path = folder / name.replace("_", ".")
+            path.write_bytes(bytes(300))
+            os.utime(path, (time.time() - ago,) * 2)
+        make_room(size, folder / "keep")
+        return {path.name for path in folder.iterdir()}
+
+    assert left(400, old=200, older=300) == {"old", "older"}
+    assert left(500, old=200, older=300) == {"old"}
+    assert left(600, new=30, newer=20, old=200) == {"new", "newer"}  # 1,200 are within a quarter more
+    assert left(700, new=30, newer=20) == {"newer"}
+    assert left(1000, a_part=5, newer=20, keep=500) == {"a.part", "keep"}
+    assert left(1000, a_part=500, keep=500) == {"keep"}
+
+
+def test_a_shard_that_the_cache_lets_go_before_it_is_opened_is_brought_again(place, monkeypatch, tmp_path):
+    write(Dataset(place))
+    column = elsewhere(place, monkeypatch, tmp_path).column("images")
+    tars, lost = MOUNTED[column.path.parent].tars, []
+    whole = tars.whole
+
+    def lets_go(folder, receipt):
+        path = whole(folder, receipt)
+        if receipt.shard not in lost:
+            lost.append(receipt.shard)
+            path.unlink()
+        return path
+
+    monkeypatch.setattr(tars, "whole", lets_go)
+    assert [row.key for row in column.rows(1)] == ["c", "d", "e"] and lost == [1]
+    monkeypatch.setattr(tars, "row", lambda *_: None)  # so that the row is read from the whole shard
+    monkeypatch.setattr(tars, "fetch_ahead", lambda *_: None)
+    assert column.fields(0) == {"bin": b"one" * 50} and lost == [1, 0]
+    monkeypatch.setattr(tars, "whole", lambda *_: tmp_path / "gone")
+    with pytest.raises(DataError, match="gone: there is no such file"):
         list(column.rows(0))
 
 
