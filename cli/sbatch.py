@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 NOTICE_S = 120
 """Seconds before its time is over in which a job stops, keeps what is finished and queues itself again."""
+WRITTEN_BY = "Written by 'viewkit slurm'"
 MOST_RESTARTS = 100
 
 
@@ -76,11 +77,11 @@ def _script(task: Task, queue: Queue, steps: int) -> str:
             "#!/usr/bin/env bash",
             *(f"#SBATCH --{name}={value}" for name, value in wanted.items() if value is not None),
             "#SBATCH --requeue",
-            f"# {task.name}: step {task.number} of {steps} of the experiment '{queue.experiment}'. Written by 'viewkit",
-            "# slurm'. What is finished is kept: submit it again after a failure, and it goes on.",
-            "set -euo pipefail",
-            f"cd {shlex.quote(queue.folder)}",
+            f"# {task.name}: step {task.number} of {steps} of the experiment '{queue.experiment}'. {WRITTEN_BY}.",
+            "# What is finished is kept: submit it again after a failure, and it goes on.",
+            f"cd {shlex.quote(queue.folder)} || exit 1",
             *queue.setup,
+            "set -euo pipefail",  # after the setup: scripts of modules and of conda read variables that are not set
             "",
             "queue_again() {  # the time is nearly over: stop, keep what is finished, and wait for another turn",
             "  trap '' USR1",

@@ -12,7 +12,7 @@ from viewkit.cli.chain import OF_A_RUN, Job
 from viewkit.cli.console import say
 from viewkit.cli.jobs import checked_jobs
 from viewkit.cli.run_experiment import SOURCE_KINDS
-from viewkit.cli.sbatch import Queue, Task, render
+from viewkit.cli.sbatch import WRITTEN_BY, Queue, Task, render
 from viewkit.pipelines.experiments.experiment import load_experiment, with_changes
 from viewkit.shards.errors import ConfigError, RefusedError
 from viewkit.shards.files import make_folder, write_atomic
@@ -78,8 +78,9 @@ def slurm(
     files = render(tasks_of(jobs, array), queue)
     _refuse_foreign(to)
     make_folder(to)
-    for old in to.glob("*.sbatch"):
-        old.unlink()
+    for old in to.iterdir():
+        if is_own(old):
+            old.unlink()
     for name, content in files.items():
         write_atomic(to / name, content.encode())
     (to / "submit.sh").chmod(0o755)
@@ -97,11 +98,18 @@ def program() -> Path:
 
 def _refuse_foreign(folder: Path) -> None:
     """`RefusedError` where other files lie than `viewkit slurm` writes."""
-    own = ("submit.sh", "log")
-    strangers = [each.name for each in folder.iterdir()] if folder.is_dir() else []
-    strangers = sorted(name for name in strangers if name not in own and not name.endswith(".sbatch"))
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    strangers = [each.name for each in there if each.name not in ("submit.sh", "log") and not is_own(each)]
     if strangers:
-        raise RefusedError(f"--to {folder}: it holds {strangers[0]}, which is no script; name a folder for them alone")
+        raise RefusedError(
+            f"--to {folder}: it holds {strangers[0]}, which 'viewkit slurm' did not write; name a folder for its "
+            "scripts alone"
+        )
+
+
+def is_own(path: Path) -> bool:
+    """Whether `viewkit slurm` wrote this batch script."""
+    return path.suffix == ".sbatch" and path.is_file() and WRITTEN_BY in path.read_text(errors="replace")
 
 
 def tasks_of(jobs: Sequence[Job], parts: int) -> list[Task]:

@@ -61,13 +61,14 @@ def strangers(folder: Path, own: Sequence[str], *, column: bool = False) -> Iter
 
     column: the folder is one of shards. Artifacts that lie in it (a run's evaluations) are not looked into.
     """
+    stored = mirror_of(folder) is not None
     for path in _files(folder):
         name = path.relative_to(folder).as_posix()
         known = any(fnmatch(name, f"{each}*" if each.endswith("/") else each) for each in own)
         if not (
             known
             or OWN_PART.fullmatch(path.name)
-            or OF_A_STORE.fullmatch(path.name)
+            or (stored and OF_A_STORE.fullmatch(path.name))
             or (column and OF_A_COLUMN.fullmatch(name))
         ):
             yield path

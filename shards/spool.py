@@ -4,10 +4,13 @@ A file beside the part file of the shard, written to after every row and deleted
 record carries a checksum: whatever a kill or a power cut has left at the end is dropped, what stands before it counts.
 """
 
+import errno
+import fcntl
 import json
 import os
 import struct
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
@@ -26,7 +29,8 @@ _HEAD = struct.Struct("<QQI")
 class Spool:
     """Context manager. identity: digest of the column's identity; a file of another one is started over.
 
-    kept: what was found there, by key, in the order it was written.
+    kept: what was found there, by key, in the order it was written. The file belongs to one writer at a time: another
+    one of the same shard (a copy of a straggler, a worker believed dead) finds nothing there and keeps nothing.
     """
 
     def __init__(self, folder: Path, shard: int, identity: str) -> None:
@@ -34,7 +38,9 @@ class Spool:
         self.kept: dict[str, Row | Reject] = {}
         with explained(self.path):
             self._file = open(self.path, "a+b", buffering=0, opener=open_own)  # noqa: SIM115 closed by __exit__
-            self._load(identity)
+            self._is_ours = _locked(self._file)
+            if self._is_ours:
+                self._load(identity)
 
     def __enter__(self) -> "Spool":
         return self
@@ -46,7 +52,7 @@ class Spool:
 
     def append(self, outcome: Row | Reject) -> None:
         """Keep one more row or reject; one that was found here is there already."""
-        if outcome.key in self.kept:
+        if outcome.key in self.kept or not self._is_ours:
             return
         if isinstance(outcome, Reject):
             about: dict[str, object] = {"key": outcome.key, "reason": outcome.reason, "detail": outcome.detail}
@@ -57,8 +63,9 @@ class Spool:
 
     def remove(self) -> None:
         """Called once the shard's receipt is there."""
-        with explained(self.path):
-            self.path.unlink(missing_ok=True)
+        if self._is_ours:
+            with explained(self.path):
+                self.path.unlink(missing_ok=True)
 
     def _write(self, about: Mapping[str, object], content: bytes) -> None:
         description = canonical(about)
@@ -77,6 +84,9 @@ class Spool:
                 about, content, after = self._read()
                 if about is None:
                     break
+                if "key" not in about:  # a second header: two writers without locks began at the same moment
+                    end = after
+                    continue
                 outcome = _outcome(about, content)
                 self.kept[outcome.key] = outcome
                 end = after
@@ -96,6 +106,18 @@ class Spool:
             if len(body) == size and xxhash.xxh3_64_intdigest(body) == check:
                 return json.loads(body[:described]), body[described:], self._file.tell()
         return None, b"", self._file.tell()
+
+
+def _locked(file: FileIO) -> bool:
+    """Whether nobody else has the file; True as well where there are no locks."""
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    return True
 
 
 def _outcome(about: Mapping[str, object], content: bytes) -> Row | Reject:

@@ -17,6 +17,7 @@ import numpy as np
 from viewkit.pipelines.engine.config import identity_values
 from viewkit.pipelines.engine.seeds import stream
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import DataError
 from viewkit.shards.identity import Identity
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.sources import ColumnSources, Sources
@@ -74,8 +75,12 @@ class Run:
         """Called when work that an interrupted stage goes on from has been saved in the folder. Of a dataset in a store
         it is kept there, too, so that another machine can go on; `FitStage.remade` is left out."""
         mirror = mirror_of(self.folder)
-        if mirror is not None:
+        if mirror is None:
+            return
+        try:
             mirror.artifacts.keep_unfinished(self.folder, self.remade)
+        except DataError as error:  # the work goes on, and is kept on this machine
+            self.progress.message(f"{self.stage}: not kept in the store this time ({error})")
 
     def generator(self, *names: object) -> np.random.Generator:
         """A numpy generator that depends on (seed, stage, names) alone."""

@@ -227,7 +227,7 @@ class Schedule:
     def _hand_outs(self, now: float) -> list[Give]:
         given = []
         for number in list(self._idle):
-            shard = self._left.popleft() if self._left else self._straggler()
+            shard = self._left.popleft() if self._left else self._straggler(now)
             if shard is None:
                 break
             del self._idle[number]
@@ -237,9 +237,11 @@ class Schedule:
             given.append(Give(number, shard))
         return given
 
-    def _straggler(self) -> int | None:
-        """Of the last shards the one that was begun first, to be done a second time; none over which a worker died."""
+    def _straggler(self, now: float) -> int | None:
+        """Of the last shards the one that was begun first, to be done a second time; none over which a worker died, and
+        none that has just been given."""
         for shard in self._begun:  # in the order in which they were begun
-            if len(self._holders[shard]) < self.limits.copies and not self._deaths[shard] and not self._losses[shard]:
+            free = len(self._holders[shard]) < self.limits.copies and self._begun[shard] < now
+            if free and not self._deaths[shard] and not self._losses[shard]:
                 return shard
         return None

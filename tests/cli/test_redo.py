@@ -54,7 +54,10 @@ def test_a_file_of_the_user_is_never_deleted_and_nothing_goes_before_all_was_loo
     with pytest.raises(RefusedError, match=r"notes\.txt was not written by viewkit"):
         remove_all(dataset, ["images", "lengths", "total"])
     assert contents(dataset.path) == before
-    notes.rename(dataset.path / "images" / "notes.tar.gz")
+    notes.rename(dataset.path / "total" / "unfinished.tar")
+    with pytest.raises(RefusedError, match=r"unfinished\.tar was not written by viewkit"):
+        remove_all(dataset, ["total"])
+    (dataset.path / "total" / "unfinished.tar").rename(dataset.path / "images" / "notes.tar.gz")
     with pytest.raises(RefusedError, match=r"notes\.tar\.gz was not written by viewkit"):
         remove_all(dataset, ["images"])
 

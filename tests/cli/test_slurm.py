@@ -116,7 +116,8 @@ def test_a_script_says_what_slurm_and_the_shell_need(tmp_path):
         "#SBATCH --array=0-7", "#SBATCH --partition=gpu", "#SBATCH --gpus=a100:1", "#SBATCH --cpus-per-task=4",
         "#SBATCH --time=2:00:00", "#SBATCH --signal=B:USR1@120", "#SBATCH --requeue",
     ]  # fmt: skip
-    assert lines.index("module load cuda") > lines.index("cd '/home/me/it'\"'\"'s here'")
+    in_order = ["cd '/home/me/it'\"'\"'s here' || exit 1", "module load cuda", "set -euo pipefail"]
+    assert [line for line in lines if line in in_order] == in_order
     (command,) = [line for line in lines if " run " in line]
     words = shlex.split(command.replace("${SLURM_ARRAY_TASK_ID}", "3"))
     assert words == [
@@ -171,8 +172,14 @@ def test_the_command_writes_the_scripts_of_a_chain_and_says_how_to_submit_them(i
     script = (tmp_path / "to" / "03-draw.sbatch").read_text()
     assert "--array=0-2" in script and "--set draw.rounds=4 --max-rejects 0.01 --only 3" in script
     assert not (tmp_path / "data").exists()
+    (tmp_path / "to" / "mine.sbatch").write_text("#!/bin/bash\n")
+    assert run(command) == 3 and (tmp_path / "to" / "mine.sbatch").exists()
+    assert "mine.sbatch, which 'viewkit slurm' did not write" in capsys.readouterr().err
+    (tmp_path / "to" / "mine.sbatch").unlink()
+    assert run([*command, "--array", "3"]) == 0
+    capsys.readouterr()
     assert run([*command[:-1], str(images)]) == 3
-    assert "which is no script; name a folder for them alone" in capsys.readouterr().err
+    assert "did not write; name a folder for its scripts alone" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -80,3 +80,21 @@ def test_a_finished_shard_keeps_no_spool(tmp_path):
     fill(tmp_path)
     remove_spools(tmp_path, [2, 3])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_writer_of_the_shard_keeps_nothing_and_leaves_the_file_alone(tmp_path):
+    with Spool(tmp_path, 3, "one") as first:
+        first.append(ROWS[0])
+        with Spool(tmp_path, 3, "one") as second:
+            assert second.kept == {}
+            second.append(ROWS[2])
+            second.remove()
+        first.append(ROWS[1])
+    assert kept(tmp_path) == ROWS[:2]
+
+
+def test_two_headers_of_writers_without_locks_are_no_row(tmp_path):
+    header = fill(tmp_path, []).read_bytes()
+    whole = fill(tmp_path, ROWS).read_bytes()
+    (tmp_path / "000003.spool").write_bytes(header + whole)
+    assert kept(tmp_path) == ROWS

@@ -198,3 +198,15 @@ def test_hundreds_of_workers_are_kept_at_work():
     nodes = {str(place): SimulatedNode(seats=8, seconds=60, spread=0.5) for place in range(50)}
     found = simulate(range(1600), nodes)
     assert found.most_workers == 400 and found.seconds < 1600 * 75 / 400 + 60  # one shard more at most
+
+
+def test_a_shard_is_not_given_twice_in_one_moment():
+    schedule = Schedule([0], Limits(workers=2))
+    schedule.nodes({"a": 2})
+    schedule.undone.add(1)  # so that two workers start
+    schedule.actions(0)
+    schedule.undone.discard(1)
+    for worker in (0, 1):
+        schedule.ready(worker)
+    assert schedule.actions(1) == [Give(0, 0)]
+    assert schedule.actions(2) == [Give(1, 0)]  # a straggler by now

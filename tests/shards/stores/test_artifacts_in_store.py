@@ -4,9 +4,10 @@ import time
 
 import pytest
 
+from viewkit.pipelines.engine.contract import Run, Silent
 from viewkit.shards.artifact import IDENTITY, RECEIPT, finish_artifact
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.errors import RefusedError
+from viewkit.shards.errors import DataError, RefusedError
 from viewkit.shards.identity import Identity, write_identity
 from viewkit.shards.removal import remove
 from viewkit.shards.stores.client import Client
@@ -134,3 +135,22 @@ def test_removing_leaves_nothing_in_the_store_and_a_stranger_is_refused(place):
     client.delete(["toy/mine.txt"])
     remove(dataset, ["toy"], lambda stage: ["weights"])
     assert client.list() == {} and not folder.exists()
+
+
+def test_work_goes_on_when_the_store_does_not_take_what_is_unfinished(place, monkeypatch, tmp_path):
+    class Said(Silent):
+        def __init__(self):
+            self.lines = []
+
+        def message(self, text):
+            self.lines.append(text)
+
+    dataset, said = machine(place, "a", monkeypatch, tmp_path), Said()
+    folder = begin(dataset, {"state": b"1"})
+
+    def refuse(*_):
+        raise DataError("s3://bucket: does not answer")
+
+    monkeypatch.setattr(MOUNTED[dataset.path].artifacts, "keep_unfinished", refuse)
+    Run(dataset, folder, "toy", progress=said).keep()
+    assert said.lines == ["toy: not kept in the store this time (s3://bucket: does not answer)"]

@@ -160,15 +160,26 @@ job = jobs(Path(sys.argv[1]))["images"]
 run_stage(job.stage, job.config, Dataset(sys.argv[2]), Execution(device="cpu", workers=1, max_rejects=0.5))
 """
 TRAINS = """
-import sys
+import sys, time
 from dataclasses import replace
 import killed_training
 import torch
 from viewkit.pipelines.training import loop
+from viewkit.shards.stores.client import Client
 torch.set_num_threads(1)
 killed_training.CONFIG = replace(killed_training.CONFIG, steps=20)
 load = loop.load_training
 loop.load_training = lambda *given: print("resumed", flush=True) or load(*given)
+if "wait" in sys.argv:  # to be killed, once its unfinished work is in the store
+    put = Client.put
+
+    def waits(self, key, content):
+        etag = put(self, key, content)
+        if key.endswith("unfinished.tar"):
+            time.sleep(600)
+        return etag
+
+    Client.put = waits
 killed_training.train(sys.argv[1])
 """
 
@@ -203,11 +214,11 @@ def test_a_training_goes_on_where_a_dead_machine_saved_it_and_ends_as_if_it_had_
         run_stage(job.stage, job.config, Dataset(path), CPU)
     assert program(TRAINS, str(local), cache=tmp_path / "unused").wait() == 0
     client, key = Client(parse_url(place)), "estimator/unfinished.tar"
-    first = program(TRAINS, place, cache=tmp_path / "first")
+    first = program(TRAINS, place, "wait", cache=tmp_path / "first")
     while first.poll() is None and key not in client.list("estimator"):
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)
-    assert first.wait() == -signal.SIGKILL, "the training was over before it could be killed"
+    assert first.wait() == -signal.SIGKILL
     assert "estimator/receipt.json" not in client.list("estimator")
     second = program(TRAINS, place, cache=tmp_path / "second")
     assert (second.communicate()[0], second.returncode) == ("resumed\n", 0)
