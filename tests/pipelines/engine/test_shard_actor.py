@@ -55,7 +55,7 @@ def test_a_shard_gives_its_rows_its_messages_and_its_result(tmp_path):
 def test_models_compute_on_one_thread_whatever_the_process_has(tmp_path):
     program = (
         "import sys, torch, pathlib, test_shard_actor as t\n"
-        "assert torch.get_num_threads() == 3\n"
+        "torch.set_num_threads(3)\n"
         "print(t.all_news(t.actor(pathlib.Path(sys.argv[1]), uses_torch=True), 1).messages[0])\n"
     )
     folders = [Path(__file__).parent, *(Path(__file__).parents[2] / name for name in ("support", ""))]
