@@ -174,10 +174,21 @@ PIPELINE = (
         "generator",
         "Train a generator of views on the images, without labels or downloads, and measure it at every level.",
         "generate.own.config:GeneratorConfig",
-        (Step("generate.own.stage:GeneratorStage"),),
+        (Step("generate.own.stage:GeneratorStage", ("autoencoder",)),),
+        (
+            DATASET,
+            Argument(
+                "autoencoder",
+                "folder of a trained AutoencoderKL, or org/name@COMMIT, for presets of 128 px and more; without it one "
+                "is trained on the images",
+                Path,
+                option=True,
+                in_store=True,
+            ),
+        ),
         closing=Closing("generate.own.stage:summary_lines"),
         following="generate {dataset} --generator own",
-        examples=("viewkit generator dataset", "viewkit generator dataset --preset small-32 --precision bf16"),
+        examples=("viewkit generator dataset", "viewkit generator dataset --preset small-128 --precision bf16"),
     ),
     StageCommand(
         "foreground",
