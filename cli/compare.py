@@ -118,8 +118,8 @@ def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
     for arm, options in comparison.arms.items():
         job = make_job(COMMANDS["pretrain"], arm, {"dataset": "", "name": comparison.name}, comparison.dataset,
                        options, f"arm '{arm}'")  # fmt: skip
-        settings[arm] = resolve(job.config).values()
-        if settings[arm]["precision"] == "auto":
+        settings[arm] = resolve(job.config)
+        if settings[arm].precision == "auto":
             raise ConfigError(
                 f"compare: precision is 'auto' in arm '{arm}', and runs that go on elsewhere would take another one; "
                 "set it to fp32 or bf16"
@@ -135,13 +135,13 @@ def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
     for trained_on in [images, *(find_labelled(Dataset(other), "train") for other in sorted(others))]:
         refuse_shared_images(trained_on, test)
     own = settings[comparison.reference]
-    epoch = images.num_rows // own["batch_size"]
+    epoch = images.num_rows // own.batch_size
     if not epoch:
         raise ConfigError(
-            f"compare: batch_size is {own['batch_size']} and {comparison.dataset} has {images.num_rows} images, fewer "
+            f"compare: batch_size is {own.batch_size} and {comparison.dataset} has {images.num_rows} images, fewer "
             "than a batch; lower it, or pack more"
         )
-    lengths = comparison.config.steps_asked() or (own["steps"] or own["epochs"] * epoch,)
+    lengths = comparison.config.steps_asked() or (own.steps or own.epochs * epoch,)
     return [Cell(arm, length) for length in lengths for arm in comparison.arms], notes
 
 

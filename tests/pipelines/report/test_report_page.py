@@ -17,8 +17,9 @@ from viewkit.pipelines.report.config import ReportConfig
 from viewkit.pipelines.report.inventory import command_of
 from viewkit.pipelines.report.page import toml
 from viewkit.pipelines.report.pictures import BYTES_PER_PIXEL, picture
-from viewkit.pipelines.report.runs import hard_view_table, is_random, method_of
+from viewkit.pipelines.report.runs import hard_view_table
 from viewkit.pipelines.report.stage import ReportStage
+from viewkit.pipelines.training.method import is_random, method_of
 from viewkit.pipelines.views.recipe import neutral_recipes
 from viewkit.shards.codecs import encode_json, encode_png
 from viewkit.shards.dataset import Dataset
@@ -246,12 +247,19 @@ def test_a_run_that_logged_its_views_gets_a_table_of_what_made_pairs_hard(images
 def test_the_method_names_everything_that_makes_pairs_and_random_is_nothing_else():
     plain = resolve(PretrainConfig(framework="moco_v2")).values()
     assert is_random(plain) and method_of(plain) == "moco_v2, random"
+    cropped = {**plain, "crop": "torchvision"}
+    assert is_random(cropped) and method_of(cropped) == "moco_v2, random, crop torchvision"
     for options, words in (
         ({"select": "hard"}, "moco_v2, hard, of 4 views"),
         ({"alpha": 0.5, "generated": "both"}, "moco_v2, random, generated 0.5 (both)"),
         ({"select": "stored", "weights": "quality"}, "moco_v2, stored, quality weights"),
         ({"joint_area": 0.0}, "moco_v2, random, joint crops 0"),
         ({"views_per_side": 2, "multi_view": "dsf"}, "moco_v2, random, dsf of 2 + 2 views"),
+        ({"multi_view": "dsf"}, "moco_v2, random, dsf of 1 + 1 views"),
+        ({"max_iou": 0.3, "max_iou_end": 0.5}, "moco_v2, random, overlap at most 0.3, at the end 0.5"),
+        ({"max_iou": 0.3, "max_iou_alternating": True}, "moco_v2, random, overlap at most 0.3, alternating"),
+        ({"crop_box": 0.1}, "moco_v2, random, crop box 0.1"),
+        ({"select": "vs2fi", "filter_share": 0.2}, "moco_v2, vs2fi, filter_share 0.2"),
     ):
         config = resolve(PretrainConfig(framework="moco_v2", **options)).values()
         assert method_of(config) == words and not is_random(config)
