@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from viewkit.pipelines.report.comparisons import compared_runs, comparison_names, read_comparison, verdict_lines
-from viewkit.pipelines.training.method import is_random, method_of
+from viewkit.pipelines.training.method import METHOD, is_random, method_of
 from viewkit.shards.codecs import decode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.files import read_file

@@ -10,12 +10,14 @@ import pytest
 from viewkit.cli.commands import PIPELINE
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.pairs.column import read_pairs
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.report.accuracy import accuracy_tables, percent
 from viewkit.pipelines.report.config import ReportConfig
 from viewkit.pipelines.report.inventory import command_of
 from viewkit.pipelines.report.page import toml
+from viewkit.pipelines.report.pairs import make_galleries
 from viewkit.pipelines.report.pictures import BYTES_PER_PIXEL, picture
 from viewkit.pipelines.report.runs import hard_view_table
 from viewkit.pipelines.report.stage import ReportStage
@@ -181,6 +183,20 @@ def test_pairs_of_generated_views_are_left_out_where_these_are_gone(images_only,
     assert "No pair to show" in Page(report(images_only)).words
 
 
+def test_pairs_are_shown_with_the_generated_views_that_they_were_cropped_from(images_only, build, monkeypatch):
+    monkeypatch.setattr(build, "NUM_ROWS", 4)
+    build.make_genview(images_only)  # has not all of the rows
+    monkeypatch.undo()
+    build.make_genview(images_only, "genview_other", seed=2)
+    build.make_pairs(images_only, source=1, inputs=build.genview_digest(images_only, "genview_other"))
+    html = report(images_only)
+    sample = read_pairs(images_only.column("pairs"), 100)
+    columns = (images_only.column(name) for name in ("images", "genview_other"))
+    (first, *_) = make_galleries(sample, *columns, count=3, side_px=32)
+    pictures = [picture.uri for pair in first.examples for picture in (*pair.views, pair.sources[1].picture)]
+    assert len(pictures) == 9 and all(uri in html for uri in pictures)
+
+
 def test_names_are_shown_and_never_run(images_only, build, monkeypatch):
     monkeypatch.setattr(build, "genview_facts", lambda k: {"foreground_share": 0.5, "level": 0, "generator": build.BAD})
     build.make_genview(images_only)
@@ -198,7 +214,7 @@ def test_the_largest_page_stays_below_3_mb(tmp_path, build, monkeypatch):
     monkeypatch.setattr(build, "pictures", lambda count, seed=0: [encode_png(each) for each in noise[:count]])
     dataset = build.make_images(tmp_path / "noise")
     build.make_genview(dataset)
-    build.make_pairs(dataset, source=1)
+    build.make_pairs(dataset, source=1, inputs=build.genview_digest(dataset))
     assert len(report(dataset, ReportConfig(pairs=12, generated=16, view_px=128))) < 3_000_000
 
 
