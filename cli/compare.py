@@ -186,21 +186,20 @@ def compare(
 def controls_of(comparison: Comparison, cells: Sequence[Cell], dataset: "Dataset") -> list[Control]:
     """The reference trained longer by what each more expensive cell costs; cells whose cost is not known have none."""
     from viewkit.pipelines.compare.cost import OfflineCosts
-    from viewkit.pipelines.compare.plan import plan_controls
+    from viewkit.pipelines.compare.plan import Priced, plan_controls
     from viewkit.pipelines.compare.stage import cost_of
 
-    offline = OfflineCosts(dataset)
-    totals = {}
+    found = OfflineCosts(dataset)
+    costs = {cell: cost_of(dataset, [f"runs/{cell.run(comparison.name, 0)}"], found) for cell in cells}
+    totals = {cell: sum(stages.values(), training) for cell, (training, stages) in costs.items()}
+    priced = []
     for cell in cells:
-        training, stages = cost_of(dataset, [f"runs/{cell.run(comparison.name, 0)}"], offline)
-        totals[cell] = sum(stages.values(), training)
-    pairs = [(cell, Cell(comparison.reference, cell.steps)) for cell in cells if cell.arm != comparison.reference]
-    ratios = [
-        (cell, totals[cell].flops / totals[reference].flops)
-        for cell, reference in pairs
-        if not (totals[cell].uncounted or totals[reference].uncounted)
-    ]
-    return plan_controls(comparison.reference, ratios)
+        reference = Cell(comparison.reference, cell.steps)
+        if cell != reference and not (totals[cell].uncounted or totals[reference].uncounted):
+            training, stages = costs[reference]
+            offline = sum(each.flops for each in stages.values())
+            priced.append(Priced(cell, totals[cell].flops, training.flops, offline))
+    return plan_controls(comparison.reference, priced)
 
 
 def stage_of(
