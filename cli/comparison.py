@@ -113,8 +113,12 @@ class Trainer:
 
 
 def named_probes(numbers: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """The encoder's accuracies by probe; those of a folder beside ``eval`` are named with it."""
-    own = {name.removeprefix("encoder "): value for name, value in numbers.items() if name.startswith("encoder ")}
+    """The encoder's accuracies by probe; those of a folder beside ``eval`` are named with it.
+
+    numbers: of `evaluate`, ``ENCODER PROBE`` and, for errors under corruptions, ``ENCODER PROBE TOTAL``.
+    """
+    words = {name: name.split(" ") for name in numbers}
+    own = {each[1]: numbers[name] for name, each in words.items() if each[0] == "encoder" and len(each) == 2}
     return own if folder == "eval" else {f"{name} ({folder})": value for name, value in own.items()}
 
 
