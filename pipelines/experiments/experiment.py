@@ -3,7 +3,8 @@
 A table of the file is a stage, called like its command, with options as a config file has them; a stage that is
 absent does not run, and one that is to run twice is a list of tables. Every ``[runs.NAME]`` is a run of `pretrain`: its
 options override those of ``[pretrain]``. ``base`` names another experiment, or a file beside this one, whose tables are
-merged with this file's, key by key. Plain Python: whether the options exist is checked where the commands are known (`cli.chain`).
+merged with this file's, key by key. Plain Python: whether the options exist is checked where the commands are known
+(`cli.chain`).
 """
 
 import tomllib
