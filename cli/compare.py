@@ -158,7 +158,7 @@ def compare(
 
     comparison = comparison_of(job)
     cells, notes = check(comparison)
-    tell, least = teller(as_json), Rules().least_seeds
+    tell, least = teller(as_json), Rules().min_seeds
     if comparison.config.seeds < least:
         tell(f"compare: {comparison.config.seeds} seeds decide nothing: a verdict needs {least} at least")
     for note in notes:
