@@ -42,7 +42,7 @@ class KnnProbe:
     def labelled(self) -> list[str]:
         """Keys of the images that have a label."""
         keys = self.images.keys()
-        return [keys[place] for place in np.flatnonzero(labelled_rows(self.images, self.labels))]
+        return [keys[place] for place in np.flatnonzero(labelled_rows(self.images, self.labels)).tolist()]
 
     def check(self, option: str, value: int) -> None:
         """`ConfigError` naming the option where fewer than two images have a label."""
