@@ -68,7 +68,7 @@ def feature_statistics(
     return torch.from_numpy(mean).float(), torch.from_numpy(std).float()
 
 
-def mapped(path: Path, shape: tuple[int, ...], kind: str = "<f4") -> np.ndarray:
+def mapped(path: Path, shape: tuple[int, ...], kind: str = "<f4") -> np.memmap:
     """A new array file of numbers of this kind, mapped.
 
     Its blocks are allocated first: on a full disk that is an error in one line, where writing to a mapped hole would
