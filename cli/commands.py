@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from viewkit.cli.options import Argument
+from viewkit.pipelines.engine.execution import Devices, Execution, Spread
 from viewkit.shards.errors import DataError
 
 if TYPE_CHECKING:
@@ -70,10 +71,11 @@ class Closing:
 class StageCommand:
     """A command that runs stages in order. config: ``module:name``, imported to list the options, never torch.
 
-    examples: command lines to paste. maps_rows: whether it writes a column, on several workers. closing: what
-    gives the lines to print when all is done. page: file to open then, below the dataset. presets: function that gives
-    the options of a preset by its name. also: switches, each with the command that it runs afterwards with that one's
-    defaults. following: the command that usually comes next, with the locations in braces.
+    examples: command lines to paste. maps_rows: whether it writes a column, on several workers. in_parts: whether it
+    fits something in parts that several workers may do. closing: what gives the lines to print when all is done. page:
+    file to open then, below the dataset. presets: function that gives the options of a preset by its name. also:
+    switches, each with the command that it runs afterwards with that one's defaults. following: the command that
+    usually comes next, with the locations in braces.
     """
 
     name: str
@@ -83,6 +85,7 @@ class StageCommand:
     arguments: tuple[Argument, ...] = (DATASET,)
     examples: tuple[str, ...] = ()
     maps_rows: bool = False
+    in_parts: bool = False
     closing: Closing | None = None
     page: str | None = None
     presets: str | None = None
@@ -108,6 +111,10 @@ class StageCommand:
 
     def config_class(self) -> type:
         return _load(self.config)
+
+    def execution_class(self) -> type[Devices]:
+        """The options that say how it runs."""
+        return Execution if self.maps_rows else Spread if self.in_parts else Devices
 
 
 def _load(place: str) -> Any:
@@ -196,6 +203,7 @@ PIPELINE = (
             ),
             RATED_PAIRS,
         ),
+        in_parts=True,
         following="generate {dataset}",
         examples=("viewkit foreground dataset", "viewkit foreground dataset --of views --sign +"),
     ),
@@ -247,6 +255,7 @@ PIPELINE = (
         "Fit the histograms that turn similarities into indicators.",
         "histograms.config:HistogramsConfig",
         (Step("histograms.stage:HistogramsStage"),),
+        in_parts=True,
         following="score {dataset}",
         examples=("viewkit histograms dataset",),
     ),
