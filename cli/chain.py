@@ -6,7 +6,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
+from viewkit.cli.command import StageCommand
+from viewkit.cli.commands import COMPARE, PIPELINE
 from viewkit.cli.options import fields_of
 from viewkit.pipelines.engine.config import make_config, unknown_option
 from viewkit.pipelines.experiments.experiment import Experiment, Options

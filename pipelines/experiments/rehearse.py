@@ -64,6 +64,7 @@ def rehearsal_of(experiment: Experiment) -> Rehearsal:
 LEFT_OUT = (
     "weights",
     "encoder_weights",
+    "autoencoder",
     "trunk",
     "trunk_weights",
     "from_dataset",

@@ -16,14 +16,18 @@ from viewkit.pipelines.foreground.stage import ForegroundStage
 from viewkit.pipelines.histograms.stage import HistogramsStage
 
 
+def travelled(sent):
+    """What arrives in another process."""
+    return pickle.loads(pickle.dumps(sent))  # noqa: S301 our own
+
+
 class Dealt:
     """`workers` workers that take turns. parts: all that was asked for, in the order of the requests."""
 
     is_alone = False
 
     def __init__(self, make_work, report, workers):
-        made = pickle.dumps(make_work)
-        self.work = [pickle.loads(made)(number) for number in range(workers)]
+        self.work = [travelled(make_work)(number) for number in range(workers)]
         self.report, self.parts, self.draw = report, [], random.Random(workers)
 
     def do(self, parts):
@@ -32,7 +36,7 @@ class Dealt:
         self.draw.shuffle(order)
         for turn, place in enumerate(order):
             work = self.work[turn % len(self.work)]
-            yield place, pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(parts[place])), self.report)))
+            yield place, travelled(work(travelled(parts[place]), self.report))
 
 
 def deal(monkeypatch, workers):
