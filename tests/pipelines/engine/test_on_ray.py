@@ -20,12 +20,12 @@ from pathlib import Path
 import pytest
 from dealt_crew import DyingForeground, DyingHistograms
 from small_datasets import CPU, contents, numbers_dataset
-from toy_stages import NumbersConfig, NumbersStage
+from toy_stages import CountsConfig, CountsStage, NumbersConfig, NumbersStage, TotalConfig, TotalStage
 from toy_work import Doubles, Sees
 
 from viewkit.pipelines.engine import on_ray, ray_cluster
 from viewkit.pipelines.engine.contract import Silent
-from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.execution import Execution, Spread
 from viewkit.pipelines.engine.on_ray import Pace, _Rows, run_on_ray
 from viewkit.pipelines.engine.ray_cluster import connected, device_on_ray, offered, seats, why_lost
 from viewkit.pipelines.engine.run import plan_stage, run_stage
@@ -49,6 +49,15 @@ def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
     ):
         run_stage(NumbersStage(), CONFIG, Dataset(tmp_path), ON_RAY)
     assert not list(tmp_path.iterdir())
+
+
+def test_without_ray_a_fit_in_parts_is_refused_too_and_one_without_goes_on(monkeypatch, tmp_path):
+    dataset = numbers_dataset(tmp_path / "data")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"^--on ray needs Ray"):
+        run_stage(CountsStage(), CountsConfig(), dataset, Spread(on="ray"))
+    assert not (dataset.path / "counts").exists()
+    assert run_stage(TotalStage(), TotalConfig(), dataset, ON_RAY).written == 1
 
 
 def test_seats_are_whole_devices_of_nodes_that_are_alive(monkeypatch):

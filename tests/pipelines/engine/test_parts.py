@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 from small_datasets import contents, numbers_dataset
-from toy_stages import CountsConfig, CountsStage
+from toy_stages import CountsConfig, CountsStage, TotalStage
 
 from viewkit.pipelines.engine.contract import Silent
 from viewkit.pipelines.engine.execution import Devices, Execution, Spread
-from viewkit.pipelines.engine.parts import PARTS, Alone, Together, devices_of_fit, workers_of_fit
+from viewkit.pipelines.engine.parts import PARTS, Alone, Together, devices_of_fit, spreads, workers_of_fit
 from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.engine.schedule import Give, Limits, Schedule, Start
 from viewkit.pipelines.engine.units import Unit
@@ -150,6 +150,11 @@ def test_options_that_make_no_sense_are_refused_as_for_columns(options, said):
         with pytest.raises(ConfigError) as refused:
             kind(**options)
         assert said in str(refused.value)
+
+
+def test_a_column_s_options_and_those_of_a_whole_chain_reach_its_fits():
+    assert spreads(CountsStage(), Execution(on="ray")) and spreads(CountsStage(), Spread(on="ray://head:10001"))
+    assert not spreads(CountsStage(), Execution()) and not spreads(TotalStage(), Execution(on="ray"))
 
 
 def test_a_stage_without_parts_stays_where_it_is(dataset):
