@@ -51,7 +51,7 @@ class StageCommand:
     fits something in parts that several workers may do. closing: what gives the lines to print when all is done. page:
     file to open then, below the dataset. presets: function that gives the options of a preset by its name. also:
     switches, each with the command that it runs afterwards with that one's defaults. following: the command that
-    usually comes next, with the locations in braces.
+    usually comes next, with locations and options in braces.
     """
 
     name: str
@@ -71,9 +71,9 @@ class StageCommand:
     def preset_options(self) -> "Callable[[str], dict[str, Any]] | None":
         return None if self.presets is None else _load(self.presets)
 
-    def next_command(self, locations: Mapping[str, Any]) -> str | None:
-        """The command line that usually comes next."""
-        return None if self.following is None else f"viewkit {self.following.format(**locations)}"
+    def next_command(self, given: Mapping[str, Any]) -> str | None:
+        """The command line that usually comes next. given: locations and options by name."""
+        return None if self.following is None else f"viewkit {self.following.format(**given)}"
 
     def closing_lines(self, dataset: "Dataset", locations: Mapping[str, Any]) -> list[str]:
         """What there is to say of the finished work; what cannot be said is a line, too, as the work is done."""

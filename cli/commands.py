@@ -186,7 +186,7 @@ PIPELINE = (
         maps_rows=True,
         also=(("quality", "quality"),),
         closing=Closing("pairs.filter:summary_lines", ("column",)),
-        following="pretrain {dataset} --name vs2fi --select vs2fi",
+        following="pretrain {dataset} --name vs2fi --select vs2fi --policy {policy}",
         examples=("viewkit score dataset --rounds 8 --workers 4",),
     ),
     StageCommand(
