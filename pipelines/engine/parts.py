@@ -65,14 +65,20 @@ class Alone:
 
 
 class Together:
-    """Processes of this machine, or actors of a cluster."""
+    """Processes of this machine, or actors of a cluster.
+
+    crew: `Workers` or `Actors`. alone: does what is a single part, to which starting a process would be of no use.
+    """
 
     is_alone = False
 
-    def __init__(self, crew: Any) -> None:
-        self._crew, self._next = crew, 0
+    def __init__(self, crew: Any, alone: Alone | None = None) -> None:
+        self._crew, self._alone, self._next = crew, alone, 0
 
     def do(self, parts: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        if self._alone is not None and len(parts) == 1 and not self._next:
+            yield from self._alone.do(parts)
+            return
         first, self._next = self._next, self._next + len(parts)
         for number, found in self._crew.do([Unit(first + place, part) for place, part in enumerate(parts)]):
             yield number - first, found
@@ -140,6 +146,6 @@ def crew_of(
             yield Together(actors)
     elif (count := workers_of_fit(stage, execution, devices)) > 1:
         with Workers(replace(work, threads=max(1, cores() // count)), count, tell, PARTS) as processes:
-            yield Together(processes)
+            yield Together(processes, Alone(work, tell))
     else:
         yield Alone(work, tell)

@@ -74,7 +74,7 @@ class Workers:
         """
         crew, left = self._crew, list(reversed(units))
         lost = dict.fromkeys((unit.number for unit in units), 0)
-        for number in range(len(crew), self.workers):
+        for number in range(len(crew), min(self.workers, len(units))):
             crew.append(_start(self.make_work, number))
         while left or any(worker.unit is not None for worker in crew):
             for number, worker in enumerate(crew):

@@ -9,11 +9,10 @@ from toy_stages import CountsConfig, CountsStage, TotalStage
 
 from viewkit.pipelines.engine.contract import Silent
 from viewkit.pipelines.engine.execution import Devices, Execution, Spread
-from viewkit.pipelines.engine.parts import PARTS, Alone, Together, devices_of_fit, spreads, workers_of_fit
+from viewkit.pipelines.engine.parts import PARTS, Together, devices_of_fit, spreads, workers_of_fit
 from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.engine.schedule import Give, Limits, Schedule, Start
 from viewkit.pipelines.engine.units import Unit
-from viewkit.pipelines.engine.workers import Workers
 from viewkit.shards.errors import ConfigError, DataError
 
 HERE = Spread(device="cpu")
@@ -75,6 +74,12 @@ def test_a_process_that_dies_over_a_part_is_replaced_and_one_that_always_does_en
         death.unlink()
     run_stage(CountsStage(deaths, times=1), CountsConfig(), dataset, two)
     assert len(list(deaths.iterdir())) == 1
+
+
+def test_a_single_part_needs_no_other_process(dataset):
+    stage = CountsStage()
+    run_stage(stage, CountsConfig(at_once=100), dataset, Spread(device="cpu", workers=3))
+    assert stage.loads == 1  # in this process, once for both passes
 
 
 def test_parts_of_a_second_pass_have_numbers_of_their_own_and_are_told_by_their_places():
@@ -169,7 +174,3 @@ def test_the_estimate_is_shared_by_the_workers(dataset):
     shared = plan_stage(CountsStage(), CountsConfig(), dataset, replace(HERE, workers=4))
     assert alone["estimated_s"] == 10.0 and "workers" not in alone
     assert (shared["estimated_s"], shared["workers"]) == (2.5, 4)
-
-
-def test_crews_say_whether_cutting_is_of_use():
-    assert Alone(None, None).is_alone and not Together(Workers(None, 2, None)).is_alone
