@@ -61,7 +61,8 @@ def run_experiment(
         ),
     ] = None,
     on: Annotated[
-        str, typer.Option("--on", help="where shards are done: here, ray or ray://HOST:PORT (docs/cluster.md)")
+        str,
+        typer.Option("--on", help="where shards and parts are done: here, ray or ray://HOST:PORT (docs/cluster.md)"),
     ] = HERE,
     part: Annotated[
         str, typer.Option("--part", help="part I of N of the shards, as I/N counted from 0, e.g. from a Slurm array")

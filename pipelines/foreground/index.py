@@ -27,7 +27,7 @@ class Embeddings:
     """One row per image, zeros where there is none. With a path the array is a mapped file and may exceed memory."""
 
     def __init__(self, rows: int, width: int, path: Path | None) -> None:
-        shape = (rows, width)
+        shape, self.path = (rows, width), path
         self.values: np.ndarray = np.zeros(shape, np.float32) if path is None else mapped(path, shape)
         self.present = np.zeros(rows, bool)
         self.block = block_rows(width)
@@ -35,6 +35,11 @@ class Embeddings:
     def put(self, row: int, embedding: Float[Tensor, " d"]) -> None:
         self.values[row] = embedding.cpu().numpy()
         self.present[row] = True
+
+    def put_rows(self, rows: range, part: "Embeddings") -> None:
+        """Those of a part, whose first row is `rows.start` here."""
+        self.values[rows.start : rows.stop] = part.values
+        self.present[rows.start : rows.stop] = part.present
 
     def statistics(self) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
         """Mean and standard deviation of each feature; a constant feature gets a deviation of 1."""
