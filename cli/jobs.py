@@ -18,6 +18,7 @@ from viewkit.pipelines.experiments.experiment import (
     Experiment,
 )
 from viewkit.shards.errors import ConfigError
+from viewkit.shards.identity import COLUMN
 from viewkit.shards.stores.url import is_url
 
 
@@ -103,10 +104,7 @@ def _test_of(test: str | None, dataset: Path) -> tuple[Path, str | None]:
     """(folder of the test dataset, what has to be packed into it or None)."""
     from viewkit.shards.dataset import Dataset
 
-    if (
-        test is not None
-        and (Dataset(test).path if is_url(test) else Path(test)).joinpath("images/column.json").is_file()
-    ):
+    if test is not None and (Dataset(test).path if is_url(test) else Path(test)).joinpath("images", COLUMN).is_file():
         return Path(test), None
     return dataset.with_name(f"{dataset.name}-test"), test
 

@@ -125,22 +125,20 @@ class Client:
         """
         return self._put(key, content, "overwrite")
 
-    def create(self, key: str, content: bytes) -> tuple[bytes, str, bool]:
-        """Write an object unless there is one: of all who try, one is first. Returns what is there now, its ETag, and
-        whether this request is known to have written it.
+    def create(self, key: str, content: bytes) -> tuple[bytes, str]:
+        """Write an object unless there is one: of all who try, one is first. Returns what is there now, and its ETag.
 
-        An answer may be lost after its request was carried out; then what is there is one's own content, and as far as
-        is known another wrote it.
+        Who wrote it cannot be told by that: an answer may be lost after its request was carried out.
         """
         import obstore
 
         end = time.monotonic() + patience_s()
         while True:
             try:
-                return content, self._put(key, content, "create"), True
+                return content, self._put(key, content, "create")
             except obstore.exceptions.AlreadyExistsError:
                 with suppress(NotThere):  # the store had two writers at once, and asks to try again
-                    return *self.get(key), False
+                    return self.get(key)
             if time.monotonic() > end:
                 raise DataError(f"{self.url}/{key}: can neither be written nor read; run the same command again")
             time.sleep(0.2)

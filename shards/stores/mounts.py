@@ -32,13 +32,6 @@ def mirror_of(path: Path) -> "Mirror | None":
     return next((MOUNTED[folder] for folder in (path, *path.parents) if folder in MOUNTED), None)
 
 
-def drop_claim(path: Path) -> None:
-    """Delete an identity in the store that this process wrote, and nothing lies beside; the cache is the caller's."""
-    mirror = mirror_of(path)
-    if mirror is not None:
-        mirror.drop_claim(path)
-
-
 def list_urls(folder: Path, num_shards: int) -> None:
     """Write the list of a complete column's tars into the store."""
     mirror = mirror_of(folder)

@@ -4,7 +4,6 @@ A tar is written under a name that tells its content (``000000.tar.DIGEST.ready`
 the tar is copied to its final name inside the store: only ever the tar of the receipt gets that name.
 """
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from viewkit.shards.artifact import file_digest
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import explained, part_path
 from viewkit.shards.receipt import READY, Receipt, ready_path, remedy_for, shard_name, tar_path
@@ -124,7 +124,7 @@ class Tars:
                     sizes.append(size := self._mirror.client.head(key).size)
                     if size == receipt.bytes:
                         self._mirror.client.fetch(key, size, part)
-                        if _sha256(part) == receipt.sha256:
+                        if file_digest(part) == receipt.sha256:
                             os.replace(part, path)
                             return
         finally:
@@ -165,8 +165,3 @@ class Tars:
                             self._fetch(folder, receipt, self.cached(folder, shard))
 
         threading.Thread(target=bring, name="fetch-ahead", daemon=True).start()
-
-
-def _sha256(path: Path) -> str:
-    with explained(path), open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,34 @@
+"""A column of two shards, written into a store, and as another machine sees it."""
+
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.identity import Identity, write_identity
+from viewkit.shards.row import Reject, Row
+from viewkit.shards.stores.mounts import MOUNTED
+from viewkit.shards.writer import ShardWriter
+
+IDENTITY = Identity("pack", 1, {}, {}, {"shards": 2, "rows": 5})
+
+
+def write(dataset: Dataset, identity: Identity = IDENTITY, word: bytes = b"one") -> None:
+    folder = dataset.path / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_identity(folder / "column.json", identity)
+    for shard, outcomes in enumerate(
+        ([Row("a", {"bin": word * 50}), Reject("b", "unlucky")], [Row(key, {"bin": b"2"}) for key in "cde"])
+    ):
+        with ShardWriter(folder, shard, identity.digest) as writer:
+            for outcome in outcomes:
+                writer.write(outcome)
+            writer.finish()
+
+
+def elsewhere(place: str, monkeypatch, tmp_path) -> Dataset:
+    """The dataset as another machine sees it."""
+    MOUNTED.clear()
+    monkeypatch.setenv("VIEWKIT_CACHE", str(tmp_path / "elsewhere"))
+    return Dataset(place)
+
+
+def contents(dataset: Dataset, name: str = "images") -> dict[str, bytes]:
+    column = dataset.column(name)
+    return {key: column.fields(place)["bin"] for place, key in enumerate(column.keys())}
