@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from viewkit.shards.stores.url import with_two_slashes
+
 if TYPE_CHECKING:
     from viewkit.shards.stores.folder import StoredFolder
     from viewkit.shards.stores.mirror import Mirror
@@ -61,9 +63,9 @@ def settle_artifact(folder: Path, digests: Mapping[str, str]) -> None:
 
 
 def in_words(text: str) -> str:
-    """`text` with cache folders replaced by the URLs that they stand for."""
+    """`text` with cache folders replaced by the URLs that they stand for, and with both slashes of URLs."""
     for folder, mirror in MOUNTED.items():
         text = text.replace(str(folder), str(mirror.url))
     for root, stored in FOLDERS.items():
         text = text.replace(root, str(stored.url))
-    return text
+    return with_two_slashes(text)

@@ -11,6 +11,7 @@ SCHEMES = ("s3", "gs", "az")
 NEEDED = "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
 SHAPE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/+(.*)", re.DOTALL)
 """One slash will do: `pathlib` makes one of two."""
+ONE_SLASH = re.compile(rf"\b((?:{'|'.join(SCHEMES)}):)/(?=[A-Za-z0-9])")
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -67,6 +68,12 @@ def parse_url(place: str | Path) -> StoreURL:
     if BUCKET.fullmatch(bucket) is None or not parts or {".", ".."} & set(parts):
         raise ConfigError(f"{text}: needed is {NEEDED}, with a bucket and a prefix below it that has no '..'")
     return StoreURL(scheme, bucket, "/".join(parts))
+
+
+def with_two_slashes(text: str) -> str:
+    """`text` in which every ``s3:/BUCKET`` is ``s3://BUCKET``: `pathlib` makes one slash of two, and arguments are
+    paths."""
+    return ONE_SLASH.sub(r"\1//", text)
 
 
 def refuse_url(place: str | Path, what: str) -> None:

@@ -1,9 +1,13 @@
-"""A column of two shards, written into a store, and as another machine sees it."""
+"""A column of two shards, written into a store, and as another machine sees it; what differs from a local dataset."""
+
+from pathlib import Path
 
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.identity import Identity, write_identity
 from viewkit.shards.row import Reject, Row
+from viewkit.shards.stores.client import Client
 from viewkit.shards.stores.mounts import MOUNTED
+from viewkit.shards.stores.url import parse_url
 from viewkit.shards.writer import ShardWriter
 
 IDENTITY = Identity("pack", 1, {}, {}, {"shards": 2, "rows": 5})
@@ -32,3 +36,16 @@ def elsewhere(place: str, monkeypatch, tmp_path) -> Dataset:
 def contents(dataset: Dataset, name: str = "images") -> dict[str, bytes]:
     column = dataset.column(name)
     return {key: column.fields(place)["bin"] for place, key in enumerate(column.keys())}
+
+
+def differing(place: str, local: Path, but: tuple[str, ...] = ()) -> list[str]:
+    """Keys that are only here or there, and those whose bytes differ; `but` of the files of these names."""
+    client = Client(parse_url(place))
+    there = {key for key in client.list() if not key.startswith("urls/")}
+    here = {
+        path.relative_to(local).as_posix()
+        for path in local.rglob("*")
+        if path.is_file() and not path.relative_to(local).parts[0].startswith(".")
+    }
+    same = {key for key in there & here if client.get(key)[0] == (local / key).read_bytes()}
+    return sorted(key for key in there | here if key not in same and key.rpartition("/")[2] not in but)
