@@ -42,6 +42,11 @@ class Entry:
     etag: str
 
 
+def unquoted(etag: str | None) -> str:
+    """An ETag without its quotes, which Azure's listings leave out and its other answers have; "" for none."""
+    return (etag or "").strip('"')
+
+
 class Client:
     """Requests below one URL. Keys are relative to it. Every method raises `DataError` when patience ends, when the
     store refuses, or when there is no such bucket."""
@@ -58,7 +63,7 @@ class Client:
             import obstore
 
             return {
-                each["path"]: Entry(each["size"], each["e_tag"] or "")
+                each["path"]: Entry(each["size"], unquoted(each["e_tag"]))
                 for chunk in obstore.list(self._store, below, chunk_size=1000)
                 for each in chunk
             }
@@ -72,7 +77,7 @@ class Client:
             import obstore
 
             answer = obstore.get(self._store, key)
-            return bytes(answer.bytes()), answer.meta["e_tag"] or ""
+            return bytes(answer.bytes()), unquoted(answer.meta["e_tag"])
 
         return self._patiently(key, got)
 
@@ -93,7 +98,7 @@ class Client:
             import obstore
 
             found = obstore.head(self._store, key)
-            return Entry(found["size"], found["e_tag"] or "")
+            return Entry(found["size"], unquoted(found["e_tag"]))
 
         return self._patiently(key, looked)
 
@@ -179,7 +184,7 @@ class Client:
                 if isinstance(content, Path) and not content.exists():
                     raise SourceGone(f"{content}: was deleted before it was sent; run the same command again") from None
                 raise
-            return answer["e_tag"] or ""
+            return unquoted(answer["e_tag"])
 
         return self._patiently(key, done)
 

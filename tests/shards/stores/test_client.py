@@ -7,7 +7,7 @@ from stores import ENVIRONMENT, SECRETS
 
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
-from viewkit.shards.stores.client import AT_ONCE, Client, NotThere
+from viewkit.shards.stores.client import AT_ONCE, Client, NotThere, unquoted
 from viewkit.shards.stores.environment import open_store
 from viewkit.shards.stores.url import parse_url
 
@@ -20,6 +20,13 @@ def test_a_store_s_objects_are_read_written_once_copied_and_deleted(place):
     assert set(client.list()) == {"b"} and client.head("b").size == 5 and client.get_range("b", 1, 3) == b"irs"
     with pytest.raises(NotThere):
         client.get("a")
+
+
+def test_an_object_has_one_etag_in_all_answers(place):
+    client = Client(parse_url(place))
+    etag = client.put("a", b"1")
+    assert etag and {client.head("a").etag, client.list()["a"].etag, client.get("a")[1]} == {etag}
+    assert [unquoted(each) for each in ('"0x25"', "0x25", None)] == ["0x25", "0x25", ""]
 
 
 def test_large_objects_come_back_whole_from_several_ranges(place, monkeypatch, tmp_path):

@@ -1,16 +1,14 @@
 """Commands of several stages with datasets in a store, as a user types them."""
 
 import shutil
-from pathlib import Path
 
 import pytest
+from stored_column import upload
 from tiny_chain import photographs
 
 from viewkit.cli.main import run
 from viewkit.shards.dataset import Dataset
-from viewkit.shards.stores.client import Client
 from viewkit.shards.stores.mounts import MOUNTED
-from viewkit.shards.stores.url import parse_url
 from viewkit.shards.verify import verify
 
 pytestmark = pytest.mark.slow
@@ -51,13 +49,6 @@ def halves(tmp_path_factory):
         for path in sorted(source.rglob("*.png"))[keep::2]:
             path.unlink()
     return folder
-
-
-def upload(folder: Path, place: str) -> str:
-    client = Client(parse_url(place))
-    for path in folder.rglob("*.*"):
-        client.put(path.relative_to(folder).as_posix(), path.read_bytes())
-    return place
 
 
 def test_an_experiment_runs_from_a_store_into_a_store_and_is_compared_on_another_machine(

@@ -1,10 +1,9 @@
 """Several writers of one column in a store: one is first, and no order of steps leaves anything else."""
 
-from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 
 import pytest
-from stored_column import IDENTITY, contents, write
+from stored_column import contents, race, write
 from stores import FAULTS, Proxy
 
 from viewkit.shards.column import Column
@@ -21,20 +20,9 @@ from viewkit.shards.writer import ShardWriter, publish, settle
 
 
 def test_of_16_writers_with_unlike_bytes_one_is_first_and_all_read_it(place):
-    dataset = Dataset(place)
-    folder = dataset.path / "images"
-    folder.mkdir()
-    write_identity(folder / "column.json", Identity("pack", 1, {}, {}, {"shards": 1, "rows": 1}))
-
-    def race(number: int) -> str:
-        with ShardWriter(folder, 0, IDENTITY.digest) as writer:
-            writer.write(Row("a", {"bin": b"%02d" % number}))
-            return writer.finish().sha256
-
-    with ThreadPoolExecutor(16) as pool:
-        won = set(pool.map(race, range(16)))
-    keys = Client(parse_url(place)).list("images")
-    assert len(won) == 1 and set(keys) == {f"images/{name}" for name in ("column.json", "000000.json", "000000.tar")}
+    assert len(race(place)) == 1
+    names = ("column.json", "000000.json", "000000.tar")
+    assert set(Client(parse_url(place)).list("images")) == {f"images/{name}" for name in names}
 
 
 def test_a_tar_that_another_process_of_this_machine_has_published_need_not_be_sent(place):
