@@ -27,6 +27,8 @@ AT_ONCE = 4
 
 
 class ArtifactFiles:
+    """The files of a mirror's artifacts. Methods raise `DataError` as `Client` does."""
+
     def __init__(self, mirror: "Mirror") -> None:
         self._mirror = mirror
         self._next_s = 0.0
@@ -54,7 +56,10 @@ class ArtifactFiles:
         self._mirror.forget([key for key in left if self._is_own(folder, key)])
 
     def bring(self, folder: Path, name: str, size: int, sha256: str) -> None:
-        """A file as its receipt has it; whether its bytes are right is looked at by whoever opens it."""
+        """Bring a file into the cache as its receipt has it. size: in bytes. sha256: 64 hex digits.
+
+        `DataError` where the store has no file of this name and size whose digest is this one.
+        """
         path = folder / name
         with alone(self._mirror.root, self._mirror.key(path)):
             if path.is_file() and path.stat().st_size == size and file_digest(path) == sha256:
@@ -74,7 +79,7 @@ class ArtifactFiles:
         raise DataError(f"{path}: missing or damaged in the store; restore it, or delete {folder} and rerun its stage")
 
     def forget_cached(self, path: Path) -> None:
-        """So that the next reader fetches it again."""
+        """Delete a file in the cache, so that the next reader fetches it again."""
         path.unlink(missing_ok=True)
 
     def keep_unfinished(self, folder: Path, leave_out: Sequence[str]) -> None:
@@ -122,7 +127,7 @@ class ArtifactFiles:
         return True
 
     def forget_note(self, folder: Path) -> None:
-        """So that unfinished work in the store counts, and none in the cache."""
+        """Forget which unfinished work is here, so that what the store has counts, and nothing in the cache."""
         self._note(folder).unlink(missing_ok=True)
 
     def _note(self, folder: Path) -> Path:

@@ -36,7 +36,7 @@ class SourceGone(DataError):
 
 @dataclass(frozen=True)
 class Entry:
-    """An object as a listing has it."""
+    """An object as a listing has it. size: in bytes. etag: unquoted; "" of a store that has none."""
 
     size: int
     etag: str
@@ -57,7 +57,7 @@ class Client:
         self._opened: ObjectStore | None = None
 
     def list(self, below: str | None = None) -> dict[str, Entry]:
-        """All objects below a folder, by key."""
+        """All objects below a folder, or all below the URL, by key; empty where there is none. A request for every 1,000."""
 
         def listed() -> dict[str, Entry]:
             import obstore
@@ -71,7 +71,7 @@ class Client:
         return self._patiently(below or "", listed)
 
     def get(self, key: str) -> tuple[bytes, str]:
-        """Content and ETag. Raises `NotThere`."""
+        """All bytes of an object, and its ETag. Raises `NotThere`."""
 
         def got() -> tuple[bytes, str]:
             import obstore
@@ -82,7 +82,7 @@ class Client:
         return self._patiently(key, got)
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Raises `NotThere`."""
+        """`size` bytes from byte `start` on, which must lie in the object. Raises `NotThere`."""
 
         def got() -> bytes:
             import obstore
@@ -92,7 +92,7 @@ class Client:
         return self._patiently(key, got)
 
     def head(self, key: str) -> Entry:
-        """Raises `NotThere`."""
+        """Size in bytes and ETag, without the content. Raises `NotThere`."""
 
         def looked() -> Entry:
             import obstore
@@ -149,7 +149,7 @@ class Client:
             time.sleep(0.2)
 
     def copy(self, source: str, target: str) -> None:
-        """Copy inside the store. Raises `NotThere`."""
+        """Copy inside the store, of at most 5 GB on S3, over what `target` is. Raises `NotThere` without a `source`."""
 
         def copied() -> None:
             import obstore

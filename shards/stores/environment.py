@@ -54,6 +54,7 @@ def patience_s() -> float:
 
 
 def has_credentials(scheme: str) -> bool:
+    """Whether the environment says where credentials are (`CREDENTIALS`); they are not tried. scheme: of `SCHEMES`."""
     left_by_gcloud = scheme == "gs" and GCLOUD.expanduser().exists()
     return left_by_gcloud or any(os.environ.get(name) for name in CREDENTIALS[scheme])
 
@@ -81,7 +82,7 @@ def open_store(url: StoreURL) -> "ObjectStore":
     kinds: dict[str, Any] = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
     try:
         opened: ObjectStore = kinds[url.scheme](
-            url.bucket, prefix=url.prefix, client_options=client, retry_config=retry
+            url.bucket, prefix=url.prefix or None, client_options=client, retry_config=retry
         )
     except (exceptions.BaseError, ValueError, OSError):  # it may repeat what it read
         raise ConfigError(

@@ -109,7 +109,8 @@ class Mirror:
         self._brought.add(name)
 
     def bring(self, keys: Iterable[str], listing: dict[str, Entry]) -> None:
-        """Documents that the cache does not have as they are listed."""
+        """Bring documents that the cache does not have as they are listed, several at once; one that is gone since is
+        left out."""
         wanted = [key for key in keys if not self._has(key, listing[key])]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda key: self._bring(key, listing[key]), wanted))
@@ -135,7 +136,7 @@ class Mirror:
         return there == content
 
     def put(self, path: Path, content: bytes) -> None:
-        """Write or replace a document."""
+        """Write or replace a document, in the store and then in the cache."""
         self._keep(path, content, self.client.put(self.key(path), content))
 
     def _keep(self, path: Path, content: bytes, etag: str) -> None:
@@ -150,7 +151,7 @@ class Mirror:
         self.note(self.key(path), Entry(len(content), etag))
 
     def note(self, key: str, entry: Entry | None) -> None:
-        """What this process wrote or (None) deleted."""
+        """Keep `listing` true to what this process wrote or (None) deleted."""
         if self.listing is not None:
             if entry is None:
                 self.listing.pop(key, None)
@@ -197,6 +198,7 @@ class Mirror:
 
 
 def stamp(etag: str) -> int:
+    """A time of change that stands for an ETag: nanoseconds since 1970, before 2001."""
     return int.from_bytes(hashlib.sha256(etag.encode()).digest()[:8], "big") % STAMPS_NS
 
 

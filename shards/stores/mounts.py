@@ -49,7 +49,7 @@ def forget_folder(folder: Path) -> None:
 
 
 def bring_unfinished(folder: Path) -> None:
-    """Unfinished work that a machine kept in the store, see `Run.keep`."""
+    """Bring unfinished work that a machine kept in the store, see `Run.keep`; `DataError` where that is damaged."""
     mirror = mirror_of(folder)
     if mirror is not None:
         mirror.artifacts.bring_unfinished(folder)

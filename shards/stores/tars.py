@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 class Tars:
+    """The tars of a mirror's columns. Methods raise `DataError` as `Client` does."""
+
     def __init__(self, mirror: "Mirror") -> None:
         self._mirror = mirror
         self._ahead: set[Path] = set()
@@ -77,6 +79,7 @@ class Tars:
         self._mirror.client.put(self.urls_key(folder), "".join(urls).encode())
 
     def urls_key(self, folder: Path) -> str:
+        """Key of the list that `list_urls` writes."""
         return f"urls/{self._mirror.key(folder)}.txt"
 
     def size_of(self, folder: Path, shard: int, sha256: str | None = None) -> int | None:
@@ -133,7 +136,7 @@ class Tars:
         raise DataError(f"{names[0]}: {found}; {remedy_for(names[0])}")
 
     def forget_cached(self, folder: Path, shard: int) -> None:
-        """So that the next reader fetches it again."""
+        """Delete a shard in the cache, so that the next reader fetches it again."""
         self.cached(folder, shard).unlink(missing_ok=True)
 
     def is_whole(self, folder: Path, shard: int) -> bool:

@@ -17,14 +17,14 @@ BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class StoreURL:
-    """prefix: names with single slashes between them, none at the ends; not empty."""
+    """prefix: names with single slashes between them, none at the ends; empty only of a whole bucket, see `holder`."""
 
     scheme: str
     bucket: str
     prefix: str
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.bucket}/{self.prefix}"
+        return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
 
     @property
     def digest(self) -> str:
@@ -33,7 +33,13 @@ class StoreURL:
 
     @property
     def name(self) -> str:
-        return self.prefix.rpartition("/")[2]
+        """The last part: of the dataset, the folder or the file; the bucket's where that is all."""
+        return self.prefix.rpartition("/")[2] or self.bucket
+
+    @property
+    def holder(self) -> "StoreURL":
+        """The folder that a file lies in, which may be the whole bucket; nobody can name that, to write into it."""
+        return StoreURL(self.scheme, self.bucket, self.prefix.rpartition("/")[0])
 
     def above(self, levels: int) -> "StoreURL | None":
         """The place so many levels higher; None where there is none below the bucket."""

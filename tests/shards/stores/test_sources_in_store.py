@@ -111,6 +111,19 @@ def test_parquet_files_in_a_store_are_packed_with_their_labels(place, stored, tm
 
 
 @pytest.mark.slow
+def test_an_archive_right_in_its_bucket_is_packed_by_workers(place, tmp_path):
+    tars(tmp_path / "tars", few(tmp_path / "images"))
+    bucket, name = "s3://" + parse_url(place).bucket, f"{parse_url(place).prefix.partition('/')[0]}.tar"
+    Client(parse_url(f"{bucket}/{name}").holder).put(name, (tmp_path / "tars" / "0.tar").read_bytes())
+    two = Execution(device="cpu", workers=2, max_rejects=1.0)
+    dataset = Dataset(tmp_path / "set")
+    run_stage(PackStage(f"{bucket}/{name}"), PackConfig(rows_per_shard=2), dataset, two)
+    assert dataset.column("images").num_rows == 3
+    with pytest.raises(DataError, match=f"the source '{bucket}/none.tar' does not exist, or is empty"):
+        open_source(f"{bucket}/none.tar", PackConfig())
+
+
+@pytest.mark.slow
 def test_worker_processes_pack_a_source_in_a_store_into_a_dataset_below_it(place, stored, tmp_path):
     images = few(tmp_path / "images")
     stored(images, "images")

@@ -17,6 +17,7 @@ def test_one_place_has_one_name(text):
     url = parse_url(text)
     assert url == StoreURL("s3", "b", "x/y") == parse_url(Path(text))
     assert (str(url), url.name, str(url.above(1)), url.above(2)) == ("s3://b/x/y", "y", "s3://b/x", None)
+    assert (str(url.holder), str(url.holder.holder), url.holder.holder.name) == ("s3://b/x", "s3://b", "b")
 
 
 def test_paths_and_sources_are_no_urls():
