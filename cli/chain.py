@@ -6,11 +6,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
-from viewkit.cli.options import fields_of
+from viewkit.cli.command import StageCommand
+from viewkit.cli.commands import COMPARE, PIPELINE
+from viewkit.cli.options import fields_of, located
 from viewkit.pipelines.engine.config import make_config, unknown_option
 from viewkit.pipelines.experiments.experiment import Experiment, Options
 from viewkit.pipelines.pack.config import MOSAIC_OPTIONS
+from viewkit.pipelines.pack.source import labels_option
 from viewkit.shards.errors import ConfigError
 
 COMMANDS = {spec.name: spec for spec in (*PIPELINE, COMPARE)}
@@ -63,12 +65,14 @@ def chain_of(experiment: Experiment, source: str, dataset: Path, test: Path, tes
     for spec in PIPELINE:
         tables = experiment.stages.get(spec.name, ())
         if spec.name == "pack":
-            sources = [("pack", f"mosaic:{source.removeprefix('mosaic:')}" if is_mosaic else source, dataset, packed)]
+            made_of = f"mosaic:{source.removeprefix('mosaic:')}" if is_mosaic else source
+            sources: list[tuple[str, str, Path, Options | None]] = [("pack", made_of, dataset, packed)]
             if is_mosaic and "evaluate" in experiment.stages:
-                sources.append((PACK_PARTS, source.removeprefix("mosaic:"), parts_of(dataset), _labelled(packed)))
+                sources.append((PACK_PARTS, source.removeprefix("mosaic:"), parts_of(dataset), None))
             if test_source is not None and "evaluate" in experiment.stages:
-                sources.append(("pack test", test_source, test, _labelled(packed)))
-            for name, from_, folder, table in sources:
+                sources.append(("pack test", test_source, test, None))
+            for name, from_, folder, given in sources:
+                table = _labelled(packed, from_) if given is None else given
                 places = {"source": from_, "dataset": str(folder)}
                 jobs.append(make_job(spec, name, places, folder, table, where))
         elif spec.name == "pretrain":
@@ -101,10 +105,10 @@ def _on_parts(experiment: Experiment, parts: Path) -> Experiment:
     return replace(experiment, stages={**experiment.stages, **({"evaluate": tables} if tables else {})})
 
 
-def _labelled(packed: Options) -> Options:
+def _labelled(packed: Options, source: str) -> Options:
     """Options to pack test images, or the parts of mosaics: as the images, but with labels and never as mosaics."""
     return {**{key: value for key, value in packed.items() if key.replace("-", "_") not in MOSAIC_OPTIONS},
-            "labels": "folders"}  # fmt: skip
+            "labels": labels_option(source)}  # fmt: skip
 
 
 def _runs(experiment: Experiment, dataset: Path, test: Path, where: str) -> list[Job]:
@@ -120,9 +124,20 @@ def _runs(experiment: Experiment, dataset: Path, test: Path, where: str) -> list
         for table in experiment.stages.get("evaluate", ()):
             places = {"run": str(dataset / "runs" / run), "test": str(test)}
             name = f"evaluate {run}" + (f" {table['folder']}" if "folder" in table else "")
-            options = {**({"baselines": False} if run != next(iter(runs)) else {}), **table}  # those of the first do
+            kept = baselines_of(dataset, f"runs/{run}/{table.get('folder', 'eval')}")
+            options = {"baselines": run == next(iter(runs)) if kept is None else kept, **table}  # once is enough
             jobs.append(make_job(COMMANDS["evaluate"], name, places, dataset, options, where))
     return jobs
+
+
+def baselines_of(dataset: Path, evaluation: str) -> bool | None:
+    """Whether an evaluation measured the baselines, too; None where there is none."""
+    from viewkit.shards.dataset import Dataset
+
+    there = Dataset(dataset)
+    if evaluation not in there.artifacts():
+        return None
+    return bool(there.artifact(evaluation).identity.config.get("baselines", True))
 
 
 def _comparison(experiment: Experiment, dataset: Path, test: Path, where: str) -> Job:
@@ -135,10 +150,9 @@ def _comparison(experiment: Experiment, dataset: Path, test: Path, where: str) -
 
 
 def comparison_options(experiment: Experiment) -> dict[str, Any]:
-    """The experiment's table [compare] as options; none where it has no such table. ``lengths`` may be one number."""
+    """The experiment's table [compare] as options; none where it has no such table."""
     (table,) = experiment.stages.get(COMPARE.name, ({},))
-    listed = {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in table.items()}
-    return {**listed, **({"lengths": str(listed["lengths"])} if isinstance(listed.get("lengths"), int) else {})}
+    return {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in table.items()}
 
 
 def make_job(spec: StageCommand, name: str, places: dict[str, Any], dataset: Path, table: Options, where: str) -> Job:
@@ -153,19 +167,17 @@ def make_job(spec: StageCommand, name: str, places: dict[str, Any], dataset: Pat
             raise ConfigError(f"{place}: {unknown_option(option, known)}")
     locations = {key: argument.default for key, argument in arguments.items()} | places
     for key in [key for key in options if key in arguments]:
-        locations[key] = _located(options.pop(key), arguments[key].kind, f"{place}: {key}")
+        locations[key] = located(options.pop(key), arguments[key].kind, f"{place}: {key}")
+    texts = {field.name for field in fields_of(config) if field.kind is str and not field.choices}  # ``k``, ``rates``
+    options = {key: str(value) if key in texts and is_number(value) else value for key, value in options.items()}
     presets = spec.preset_options()
     if presets is not None and "preset" in options:
         options = {**presets(options.pop("preset")), **options}
     return Job(name, spec, dataset, locations, make_config(config, options, place))
 
 
-def _located(value: Any, kind: type, where: str) -> Any:
-    if kind is Path and isinstance(value, str):
-        return Path(value)
-    if not isinstance(value, kind):
-        raise ConfigError(f"{where} is {value!r}; needed a {kind.__name__}")
-    return value
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def chosen(jobs: Sequence[Job], only: str | None, start: str | None) -> list[Job]:
@@ -188,4 +200,6 @@ def chosen(jobs: Sequence[Job], only: str | None, start: str | None) -> list[Job
         kept = kept[first:]
     if only:
         kept = [job for job in kept if any(matches(job, word) for word in only.split(","))]
+    if not kept:
+        raise ConfigError(f"--only is '{only}', and none of that comes after --from '{start}'; leave one out")
     return kept

@@ -1,19 +1,10 @@
-"""Every command in one table: what it reads from the command line and which stages it runs."""
+"""The table of all commands: what each reads from the command line and which stages it runs."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from viewkit.cli.command import DATASET, Closing, StageCommand, Step
 from viewkit.cli.options import Argument
-from viewkit.shards.errors import DataError
 
-if TYPE_CHECKING:
-    from viewkit.pipelines.engine.contract import Stage
-    from viewkit.shards.dataset import Dataset
-
-DATASET = Argument("dataset", "folder of the dataset, or its URL in a store (docs/stores.md)", in_store=True)
 WEIGHTS = Argument(
     "weights",
     "folder of the generator's weights, or org/name@COMMIT; see docs/generators.md",
@@ -37,83 +28,6 @@ ENCODER_WEIGHTS = Argument(
 PAIRS_COLUMN = Argument("column", "column of pairs to write", option=True, default="pairs")
 RATED_PAIRS = Argument("pairs", "column of pairs whose views are meant", option=True, default="pairs")
 GENVIEW_COLUMN = Argument("genview", "column of generated views to crop from", option=True, default="genview")
-
-
-@dataclass(frozen=True)
-class Step:
-    """One stage of a command. stage: ``module:name`` below `viewkit.pipelines`; importing it may import torch.
-
-    takes: names of the command's arguments that its constructor takes. config: method of the command's config that
-    gives this stage's config, or None where it is the command's own.
-    """
-
-    stage: str
-    takes: tuple[str, ...] = ()
-    config: str | None = None
-
-    def stage_class(self) -> "Callable[..., Stage[Any]]":
-        return _load(self.stage)
-
-
-@dataclass(frozen=True)
-class Closing:
-    """Lines to print when a command is done. function: ``module:name`` below `viewkit.pipelines`, of the dataset.
-
-    takes: names of the command's arguments that it takes, too.
-    """
-
-    function: str
-    takes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class StageCommand:
-    """A command that runs stages in order. config: ``module:name``, imported to list the options, never torch.
-
-    examples: command lines to paste. maps_rows: whether it writes a column, on several workers. closing: what
-    gives the lines to print when all is done. page: file to open then, below the dataset. presets: function that gives
-    the options of a preset by its name. also: switches, each with the command that it runs afterwards with that one's
-    defaults. following: the command that usually comes next, with the locations in braces.
-    """
-
-    name: str
-    help: str
-    config: str
-    steps: tuple[Step, ...]
-    arguments: tuple[Argument, ...] = (DATASET,)
-    examples: tuple[str, ...] = ()
-    maps_rows: bool = False
-    closing: Closing | None = None
-    page: str | None = None
-    presets: str | None = None
-    also: tuple[tuple[str, str], ...] = ()
-    following: str | None = None
-
-    def preset_options(self) -> "Callable[[str], dict[str, Any]] | None":
-        return None if self.presets is None else _load(self.presets)
-
-    def next_command(self, locations: Mapping[str, Any]) -> str | None:
-        """The command line that usually comes next."""
-        return None if self.following is None else f"viewkit {self.following.format(**locations)}"
-
-    def closing_lines(self, dataset: "Dataset", locations: Mapping[str, Any]) -> list[str]:
-        """What there is to say of the finished work; what cannot be said is a line, too, as the work is done."""
-        if self.closing is None:
-            return []
-        try:
-            found = _load(self.closing.function)(dataset, *(locations[name] for name in self.closing.takes))
-        except DataError as error:
-            return [f"nothing more to tell of it: {error}"]
-        return list(found)
-
-    def config_class(self) -> type:
-        return _load(self.config)
-
-
-def _load(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(import_module(f"viewkit.pipelines.{module}"), name)
-
 
 PIPELINE = (
     StageCommand(
@@ -174,10 +88,21 @@ PIPELINE = (
         "generator",
         "Train a generator of views on the images, without labels or downloads, and measure it at every level.",
         "generate.own.config:GeneratorConfig",
-        (Step("generate.own.stage:GeneratorStage"),),
+        (Step("generate.own.stage:GeneratorStage", ("autoencoder",)),),
+        (
+            DATASET,
+            Argument(
+                "autoencoder",
+                "folder of a trained AutoencoderKL, or org/name@COMMIT, for presets of 128 px and more; without it one "
+                "is trained on the images",
+                Path,
+                option=True,
+                in_store=True,
+            ),
+        ),
         closing=Closing("generate.own.stage:summary_lines"),
         following="generate {dataset} --generator own",
-        examples=("viewkit generator dataset", "viewkit generator dataset --preset small-32 --precision bf16"),
+        examples=("viewkit generator dataset", "viewkit generator dataset --preset small-128 --precision bf16"),
     ),
     StageCommand(
         "foreground",
@@ -259,7 +184,7 @@ PIPELINE = (
         maps_rows=True,
         also=(("quality", "quality"),),
         closing=Closing("pairs.filter:summary_lines", ("column",)),
-        following="pretrain {dataset} --name vs2fi --select vs2fi",
+        following="pretrain {dataset} --name vs2fi --select vs2fi --policy {policy}",
         examples=("viewkit score dataset --rounds 8 --workers 4",),
     ),
     StageCommand(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from viewkit.cli.chain import COMMANDS, Job, make_job
+from viewkit.cli.chain import COMMANDS, Job, baselines_of, make_job
 from viewkit.cli.console import say
 from viewkit.cli.events import MessageEvent, RunEvent, emit
 from viewkit.cli.run import checked_stages, redo
@@ -63,16 +63,6 @@ class Comparison:
             own = {**table, "baselines": baselines and table.get("baselines", True) if kept is None else kept}
             jobs.append(make_job(COMMANDS["evaluate"], f"evaluate {run}", places, self.dataset, own, where))
         return jobs
-
-
-def baselines_of(dataset: Path, evaluation: str) -> bool | None:
-    """Whether an evaluation measured the baselines, too; None where there is none."""
-    from viewkit.shards.dataset import Dataset
-
-    there = Dataset(dataset)
-    if evaluation not in there.artifacts():
-        return None
-    return bool(there.artifact(evaluation).identity.config.get("baselines", True))
 
 
 @dataclass(frozen=True)

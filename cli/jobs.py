@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from viewkit.cli.chain import OF_A_RUN, PACK_PARTS, Job, chain_of, chosen
+from viewkit.cli.chain import OF_A_RUN, Job, chain_of, chosen
 from viewkit.cli.commands import COMPARE
 from viewkit.cli.compare import compare, comparison_of
 from viewkit.cli.comparison import CompareDevices
@@ -17,6 +17,7 @@ from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.experiments.experiment import (
     Experiment,
 )
+from viewkit.pipelines.pack.source import labels_option
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.identity import COLUMN
 from viewkit.shards.stores.url import is_url
@@ -131,9 +132,10 @@ def _refuse_missing(experiment: Experiment, jobs: Sequence[Job], source: str, te
 
 
 def _refuse_unlabelled(jobs: Sequence[Job], test: Path | None) -> None:
-    """`DataError` for datasets that are packed already and that `evaluate` could not use, before anything is trained.
+    """`DataError` or `ConfigError` for images that `evaluate` cannot use for want of labels, before anything is done.
 
-    test: the packed test dataset, or None where it is still to be packed.
+    test: the packed test dataset, or None where it is still to be packed. Probes learn on the run's own dataset unless
+    `evaluate` names another one.
     """
     from viewkit.pipelines.evaluate.labelled import find_labelled
     from viewkit.shards.dataset import Dataset
@@ -141,7 +143,17 @@ def _refuse_unlabelled(jobs: Sequence[Job], test: Path | None) -> None:
     evaluations = [job for job in jobs if job.spec.name == "evaluate"]
     if (evaluations or COMPARE.name in {job.spec.name for job in jobs}) and test is not None:
         find_labelled(Dataset(test), "test")
-    made = {str(job.dataset) for job in jobs if job.name == PACK_PARTS}
-    for train in dict.fromkeys(str(job.locations["train"]) for job in evaluations if job.locations.get("train")):
-        if train not in made:
+    packs = {str(job.dataset): job for job in jobs if job.spec.name == "pack"}
+    for train in dict.fromkeys(str(job.locations.get("train") or job.dataset) for job in evaluations):
+        if train not in packs:
             find_labelled(Dataset(train), "train")
+        elif (pack := packs[train]).config.labels == "none" and _of_files(source := str(pack.locations["source"])):
+            raise ConfigError(
+                f"evaluate: probes learn on {train}, which is packed from {source} with labels 'none'; add --set "
+                "pack.labels=folders, or name labelled images by --set evaluate.train=DATASET"
+            )
+
+
+def _of_files(source: str) -> bool:
+    """Whether images get their classes, if any, from the folders they lie in."""
+    return ":" not in source and labels_option(source) == "folders"

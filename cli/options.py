@@ -5,7 +5,7 @@ command line override both, the dataclass has the rest.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -153,13 +153,17 @@ def command(
         from_file = read_toml(given["config"], name, known, commands) if given["config"] else {}
         options = {field: given[field] for field in fields if given[field] is not None}
         values = {**from_file, **options}
-        if presets:
-            preset = given["preset"] or from_file.get("preset")
-            values = {**(presets(preset) if preset else {}), **values}
-        if beneath:
-            values = {**beneath(given), **values}
-        made: list[Any] = [make_config(config, _of(config, values), f"viewkit {name}") for config in configs]
         locations = {argument.name: given[argument.name] for argument in arguments}
+        preset = given["preset"] or from_file.get("preset") if presets else None
+        if presets and preset:
+            own = taken(presets(preset), f"--preset {preset}", fields, arguments)
+            values = {**own, **values}
+            for argument in arguments:
+                if argument.name in own and locations[argument.name] == argument.default:
+                    locations[argument.name] = located(own[argument.name], argument.kind, f"--preset: {argument.name}")
+        if beneath:
+            values = {**taken(beneath(given), f"viewkit {name}: the experiment's [{name}]", fields), **values}
+        made: list[Any] = [make_config(config, _of(config, values), f"viewkit {name}") for config in configs]
         for argument in arguments:
             if not argument.in_store and isinstance(locations[argument.name], str | Path):
                 shown = option_name(argument.name) if argument.option else argument.name.upper()
@@ -171,6 +175,28 @@ def command(
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def taken(
+    values: Mapping[str, Any], where: str, fields: Collection[str], arguments: Sequence[Argument] = ()
+) -> dict[str, Any]:
+    """Options of an experiment's table with the names of fields; `ConfigError` for one that is neither a field nor an
+    argument that is an option."""
+    known = [*fields, *(argument.name for argument in arguments if argument.option)]
+    plain = {key.replace("-", "_"): value for key, value in values.items()}
+    for option in plain:
+        if option not in known:
+            raise ConfigError(f"{where}: {unknown_option(option, known)}")
+    return plain
+
+
+def located(value: Any, kind: type, where: str) -> Any:
+    """The value of an argument from a TOML file; `ConfigError` for another type."""
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if not isinstance(value, kind):
+        raise ConfigError(f"{where} is {value!r}; needed a {kind.__name__}")
+    return value
 
 
 def _of(config: type, values: Mapping[str, Any]) -> dict[str, Any]:

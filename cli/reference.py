@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
+from viewkit.cli.command import StageCommand
+from viewkit.cli.commands import COMPARE, PIPELINE
 from viewkit.cli.events import EVENTS, schema, schema_of
 from viewkit.cli.experiments import in_order
 from viewkit.cli.main import app

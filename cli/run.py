@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
+from viewkit.cli.command import StageCommand
+from viewkit.cli.commands import COMPARE, PIPELINE
 from viewkit.cli.console import say
 from viewkit.cli.events import NextEvent, PlanEvent, RemovedEvent, emit
 from viewkit.cli.options import command, flag
@@ -46,6 +47,8 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
         for switch, name in spec.also:
             other = next(each for each in PIPELINE if each.name == name)
             places = {argument.name: argument.default for argument in other.arguments}
+            if "pairs" in places and "column" in locations:
+                places["pairs"] = locations["column"]  # what this command writes
             work += checked_stages(other, other.config_class()(), places) if flags[switch] else []
         gone: list[str] = []
         for place, (stage, own) in enumerate(work):
@@ -62,7 +65,7 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
                 say(line)
             if spec.page is not None:
                 say(f"\nThe page: {dataset.path / spec.page}")
-        following = spec.next_command({**locations, "dataset": dataset.path})
+        following = spec.next_command({**vars(config), **locations, "dataset": dataset.path})
         if following is not None:
             emit(NextEvent(command=following)) if flags["json"] else say(f"next: {following}")
 

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from viewkit.cli.chain import COMMANDS
-from viewkit.cli.commands import COMPARE, PIPELINE, StageCommand
+from viewkit.cli.command import StageCommand
+from viewkit.cli.commands import COMPARE, PIPELINE
 from viewkit.cli.compare import CompareDevices
 from viewkit.cli.console import print_json
 from viewkit.cli.options import Argument

@@ -17,7 +17,7 @@ import json, os, signal, sys
 import viewkit.pipelines
 viewkit.pipelines.__path__.append(sys.argv[1])
 from viewkit.cli import commands
-from viewkit.cli.commands import StageCommand, Step
+from viewkit.cli.command import StageCommand, Step
 commands.PIPELINE = (*commands.PIPELINE, @@)
 from viewkit.cli.main import run
 from viewkit.shards import writer

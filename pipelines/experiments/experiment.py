@@ -2,8 +2,9 @@
 
 A table of the file is a stage, called like its command, with options as a config file has them; a stage that is
 absent does not run, and one that is to run twice is a list of tables. Every ``[runs.NAME]`` is a run of `pretrain`: its
-options override those of ``[pretrain]``. ``base`` names another experiment, whose tables are merged with this file's,
-key by key. Plain Python: whether the options exist is checked where the commands are known (`cli.chain`).
+options override those of ``[pretrain]``. ``base`` names another experiment, or a file beside this one, whose tables are
+merged with this file's, key by key. Plain Python: whether the options exist is checked where the commands are known
+(`cli.chain`).
 """
 
 import tomllib
@@ -130,7 +131,8 @@ def _merged(name: str, heirs: tuple[str, ...]) -> dict[str, Any]:
     content = load_toml(path, f"experiment {path}" if name.endswith(".toml") else f"experiment '{name}'")
     if "base" not in content:
         return content
-    base = _merged(str(content["base"]), (*heirs, name))
+    named = str(content["base"])
+    base = _merged(str(path.parent / named) if named.endswith(".toml") else named, (*heirs, name))
     base.pop("published", None)  # numbers, and the runs they belong to, are each file's own
     if "runs" in content:
         base.pop("runs", None)

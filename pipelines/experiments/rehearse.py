@@ -55,6 +55,8 @@ def rehearsal_of(experiment: Experiment) -> Rehearsal:
         return SMALLER.get(stage, _unchanged)(given, tell)
 
     stages = {stage: tuple(small(stage, table) for table in tables) for stage, tables in experiment.stages.items()}
+    if "pretrain" in experiment.stages and not experiment.runs:
+        experiment = replace(experiment, runs={"default": {}})  # as the chain has it
     runs = {name: _pretrain(experiment.run_options(name), tell) for name in experiment.runs}
     if runs:
         stages["pretrain"] = ({},)
@@ -64,6 +66,7 @@ def rehearsal_of(experiment: Experiment) -> Rehearsal:
 LEFT_OUT = (
     "weights",
     "encoder_weights",
+    "autoencoder",
     "trunk",
     "trunk_weights",
     "from_dataset",
@@ -126,8 +129,9 @@ def _fidelity(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 def _generator(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     judge = {"judge": _encoder(options["judge"], tell)} if "judge" in options else {}
+    kept = {name: value for name, value in options.items() if name != "autoencoder_steps"}
     return {
-        **options, **judge, "preset": "pico-32", "width": 16, "steps": STEPS, "batch_size": BATCH, "held_out": 8,
+        **kept, **judge, "preset": "pico-32", "width": 16, "steps": STEPS, "batch_size": BATCH, "held_out": 8,
         "views": 2, "sampling_steps": 1, "precision": "fp32",
     }  # fmt: skip
 
@@ -160,14 +164,15 @@ def _quality(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def _audit(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    return _at_most(options, images=16, rounds=2)
+    small = _at_most(options, images=16, rounds=2)
+    return small | ({"encoder": _encoder(options["encoder"], tell)} if "encoder" in options else {})
 
 
 def _pretrain(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     kept = {
         name: value
         for name, value in options.items()
-        if name not in ("num_heads", "knn_epochs", "compile", "micro_batch")
+        if name not in ("num_heads", "knn_epochs", *(each for each in LEFT_OUT if each != "weights"))
     }
     kind = kind_of(str(options.get("arch", PretrainConfig.arch)))
     side_px = int(options.get("side_px", SIDE_PX))
@@ -190,6 +195,8 @@ def _evaluate(options: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         options, max_iterations=5, epochs=1, tune_epochs=1, batch_size=BATCH, tune_batch_size=BATCH, seeds=1
     )
     small.pop("train", None)  # the rehearsal's own images have classes
+    if "encoder" in options:
+        small["encoder"] = _encoder(options["encoder"], tell)
     return {**small, "rates": ",".join(rates)}
 
 

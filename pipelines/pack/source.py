@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
@@ -127,6 +127,20 @@ def list_path(source: str, leave_out: Path | None) -> tuple[Path, Listing]:
         raise DataError(f"pack: the source '{shown}' is a file; {NEEDED}")
     listing.add(Found(root.name, root.stat().st_size))
     return root.parent, listing
+
+
+def labels_option(source: str) -> Literal["folders", "none"]:
+    """The `PackConfig.labels` with which a labelled source keeps its classes: "folders" where the folders of images are
+    the classes, "none" where tars, parquet files, torchvision's folders or a packed dataset bring their own."""
+    scheme, colon, _ = source.partition(":")
+    if colon and scheme in SCHEMES:
+        return "none" if scheme == "torchvision" else "folders"
+    try:
+        _, listing = list_path(source, None)
+    except DataError:
+        return "folders"  # what is wrong is said where it is packed
+    held = next((kind for kind in PATHS if getattr(listing, kind)), "images")
+    return "folders" if held in ("images", "zips") else "none"
 
 
 def check_is_no_torchvision_folder(root: Path, source: str) -> None:

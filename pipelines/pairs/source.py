@@ -23,14 +23,15 @@ from viewkit.shards.spans import span
 class ViewBatch:
     """Rendered views on the device, and the host's seconds spent waiting for rows and rendering.
 
-    views: view j of every row, normalised, [n 3 s s] each; the sides s may differ between views (multi-crop).
+    views: view j of every row, normalised, [n 3 s s] each; the sides s may differ between views (multi-crop). Of a
+    generator, what it learns from, which may be latents [n c s s].
     weights: one per row, they sum to n; None: every row has weight 1. counts: rows of a kind; those that the device
     counted are still there. scene: from which other views can be rendered.
     quality: q of every row's pair, NaN where unknown, from which `quality_weights` computes weights.
     targets: the target backbone's outputs for the views, where they are known already.
     """
 
-    views: tuple[Float[Tensor, "n 3 _s _s"], ...]
+    views: tuple[Float[Tensor, "n _c _s _s"], ...]
     weights: Float[Tensor, " n"] | None
     counts: Mapping[str, int | Tensor]
     wait_s: float

@@ -8,6 +8,7 @@ number of threads. Under torchrun every process runs this loop; the main one wri
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -37,6 +38,15 @@ TIMED_ROWS = {"cpu": (8, 32), "cuda": (32, 128)}
 """Rows of the two small batches that a plan times: what they need of memory is bounded, whatever the batch is."""
 TIMED_S = 4.0
 """Seconds after which a plan times no further step."""
+
+
+@dataclass(frozen=True)
+class TrainingFiles:
+    """Where in the folder a training keeps its checkpoint and its metrics; one that is the first of two has its own."""
+
+    checkpoint: str = CHECKPOINT
+    metrics: str = METRICS
+
 
 BatchSelector = Callable[[Any, ViewBatch, Stepper], ViewBatch]
 """Chooses, among the views of a batch, those that are trained on by what is trained, a framework (hard views); samples
@@ -73,13 +83,15 @@ def train(
     *,
     selector: BatchSelector | None = None,
     monitoring: Monitoring | None = None,
+    files: TrainingFiles | None = None,
 ) -> dict[str, float | int]:
     """Train to `schedule.steps`, from the folder's checkpoint if there is one; return the last numbers.
 
     owner: JSON values that a checkpoint must share to be resumed. Raises `DataError` when the loss is not finite or
     the outputs collapse, `RefusedError` when the checkpoint belongs to another training.
     """
-    path = run.folder / CHECKPOINT
+    files = files or TrainingFiles()
+    path = run.folder / files.checkpoint
     monitoring = monitoring or Monitoring()
     last: dict[str, float | int] = {}
     stepper = Stepper.make(run.device, schedule.precision, schedule.micro_batch)
@@ -87,7 +99,7 @@ def train(
         framework.step, last = load_training(path, framework, optimiser, owner, stepper.scaler)
         run.progress.message(f"{run.stage}: resuming after step {framework.step} of {schedule.steps}")
     barrier()  # no process writes a checkpoint before all have read the one there was
-    logs = _logs(run, monitoring, framework.step)
+    logs = _logs(run, monitoring, files.metrics, framework.step)
     run.progress.start(run.stage, schedule.steps, "steps", framework.step)
     every_s = CHECKPOINT_S if monitoring.checkpoint_s is None else monitoring.checkpoint_s
     alarms = Alarms(
@@ -136,10 +148,10 @@ def train(
     return last
 
 
-def _logs(run: Run, monitoring: Monitoring, step: int) -> list[MetricsLog | TensorBoard]:
+def _logs(run: Run, monitoring: Monitoring, metrics: str, step: int) -> list[MetricsLog | TensorBoard]:
     if not is_main():
         return []
-    logs: list[MetricsLog | TensorBoard] = [MetricsLog(run.folder / METRICS, resume_at=step)]
+    logs: list[MetricsLog | TensorBoard] = [MetricsLog(run.folder / metrics, resume_at=step)]
     return [*logs, TensorBoard(run.folder, step)] if monitoring.tensorboard else logs
 
 

@@ -47,7 +47,7 @@ class Stepper:
         self,
         framework: Trainable,
         optimiser: Optimizer,
-        views: Sequence[Float[Tensor, "n 3 _s _s"]],
+        views: Sequence[Float[Tensor, "n _c _s _s"]],
         weights: Float[Tensor, " n"] | None,
         targets: Sequence[Encoded | None] | None = None,
     ) -> Tensor:

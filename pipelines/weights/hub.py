@@ -12,8 +12,8 @@ SOURCES = "docs/generators.md lists where to download the weights"
 
 PINNED = re.compile(r"([\w.-]+/[\w.-]+)@([0-9a-f]{40})")
 ID = re.compile(r"[\w.-]+/[\w.-]+(@.*)?")
-PLAIN = ("*.json", "*.txt", "*/model.safetensors", "*/diffusion_pytorch_model.safetensors")
-HALF = ("*.json", "*.txt", "*/model.fp16.safetensors", "*/diffusion_pytorch_model.fp16.safetensors")
+PLAIN = ("*.json", "*.txt", "*/model.safetensors", "*diffusion_pytorch_model.safetensors")
+HALF = ("*.json", "*.txt", "*/model.fp16.safetensors", "*diffusion_pytorch_model.fp16.safetensors")
 """What is downloaded: settings, vocabularies and safetensors, never a pickle and never code."""
 
 

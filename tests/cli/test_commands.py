@@ -1,6 +1,8 @@
 """The table of commands agrees with the stages it names."""
 
 from viewkit.cli.commands import COMPARE, PIPELINE
+from viewkit.cli.main import run
+from viewkit.cli.options import fields_of
 from viewkit.pipelines.pairs import filter
 from viewkit.shards.commands import command_for, writers
 from viewkit.shards.dataset import Dataset
@@ -49,3 +51,27 @@ def test_a_closing_takes_arguments_that_its_command_has():
     for spec in PIPELINE:
         if spec.closing is not None:
             assert set(spec.closing.takes) <= {argument.name for argument in spec.arguments}
+
+
+def test_the_next_command_of_score_names_the_policy_that_was_scored(capsys, tmp_path):
+    from viewkit.pipelines.score.config import ScoreConfig
+
+    (score,) = (spec for spec in PIPELINE if spec.name == "score")
+    following = score.next_command({**vars(ScoreConfig(policy="cifar")), "dataset": tmp_path})
+    assert following == f"viewkit pretrain {tmp_path} --name vs2fi --select vs2fi --policy cifar"
+
+
+def test_every_next_command_is_made_of_what_its_command_has():
+    for spec in PIPELINE:
+        given = dict.fromkeys([argument.name for argument in spec.arguments], "x")
+        options = dict.fromkeys([field.name for field in fields_of(spec.config_class())], "y")
+        assert spec.following is None or "viewkit " in spec.next_command({"dataset": "d", **options, **given})
+
+
+def test_quality_after_score_rates_the_pairs_that_were_scored(monkeypatch, tmp_path):
+    rated = []
+    monkeypatch.setattr(
+        "viewkit.cli.run.checked_stages", lambda spec, config, places: rated.append((spec.name, places)) or []
+    )
+    assert run(["score", str(tmp_path), "--column", "pairs_b", "--quality"]) == 0
+    assert [(name, places.get("pairs")) for name, places in rated] == [("score", None), ("quality", "pairs_b")]

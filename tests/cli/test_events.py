@@ -6,35 +6,12 @@ from dataclasses import asdict
 import pytest
 from PIL import Image
 from tiny_chain import photographs
+from tiny_experiment import EXPERIMENT
 
 from viewkit.cli.events import EVENTS, StartEvent, problem_of, schema
 from viewkit.cli.main import run
 
-TINY = """
-title = "Random pairs on small blobs"
-data = "small images in class folders"
-[pack]
-labels = "folders"
-rows_per_shard = 8
-[pretrain]
-framework = "simclr"
-arch = "resnet10_narrow"
-steps = 2
-warmup_epochs = 0.0
-batch_size = 8
-hidden = 16
-dim = 8
-knn_epochs = 1
-[runs.one]
-[runs.two]
-seed = 1
-[evaluate]
-probes = "knn"
-[[published]]
-run = "one"
-metric = "knn20"
-value = 50.0
-"""
+TINY = EXPERIMENT.replace("dim = 8\n", "dim = 8\nknn_epochs = 1\n")
 
 
 def events_of(capsys, *arguments):

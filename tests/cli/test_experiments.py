@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tiny_chain import photographs
+from tiny_experiment import EXPERIMENT
 
 from viewkit.cli.chain import chain_of, chosen
 from viewkit.cli.main import run
@@ -13,36 +14,11 @@ from viewkit.pipelines.published import read_records
 from viewkit.pipelines.report.experiments import show_experiments
 from viewkit.shards.dataset import Dataset
 
-TINY = """
-title = "Random pairs on small blobs"
-data = "small images in class folders"
-[pack]
-labels = "folders"
-rows_per_shard = 8
-[pretrain]
-framework = "simclr"
-arch = "resnet10_narrow"
-steps = 2
-warmup_epochs = 0.0
-batch_size = 8
-hidden = 16
-dim = 8
-[runs.one]
-[runs.two]
-seed = 1
-[evaluate]
-probes = "knn"
-[[published]]
-run = "one"
-metric = "knn20"
-value = 50.0
-"""
-
 
 @pytest.fixture
 def tiny(tmp_path):
     path = tmp_path / "tiny.toml"
-    path.write_text(TINY)
+    path.write_text(EXPERIMENT)
     return str(path)
 
 

@@ -1,6 +1,7 @@
 """Commands are made from config dataclasses; a TOML file gives values and options override them."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -148,6 +149,26 @@ def test_a_preset_gives_values_that_file_and_options_override(tmp_path):
     file.write_text('preset = "three"\n')
     CliRunner().invoke(app, ["--config", str(file)])
     assert seen == [SomeConfig(bins=7, tau=0.25, seed=9), SomeConfig(bins=7, tau=0.5, seed=5)]
+
+
+def test_an_option_of_a_preset_is_checked_and_may_be_a_location():
+    seen, tables = [], {"good": {"side-px": 16, "weights": "a.bin"}, "bad": {"bin": 3}, "odd": {"weights": 3}}
+    arguments = [Argument("weights", "a file", Path, option=True)]
+    app = typer.Typer(rich_markup_mode=None)
+    body = seen.append
+    app.command()(
+        command(
+            "some", "Does.", arguments, [SomeConfig], [], ["some"], lambda *args: body(args[:2]), tables.__getitem__
+        )
+    )
+    for given in (["--preset", "good"], ["--preset", "good", "--weights", "b.bin"]):
+        assert CliRunner().invoke(app, given).exit_code == 0
+    assert [(places, made[0].side_px) for places, made in seen] == [
+        ({"weights": Path("a.bin")}, 16),
+        ({"weights": Path("b.bin")}, 16),
+    ]
+    for name, says in (("bad", "--preset bad: unknown option 'bin'; did you mean bins"), ("odd", "needed a Path")):
+        assert says in str(CliRunner().invoke(app, ["--preset", name]).exception)
 
 
 def test_the_old_name_of_an_option_is_refused_with_the_new_one(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from small_datasets import contents
 from tiny_chain import photographs
+from tiny_experiment import TRAININGS
 
 from viewkit.cli.chain import chain_of
 from viewkit.cli.main import run
@@ -22,7 +23,7 @@ from viewkit.pipelines.experiments.experiment import load_experiment
 from viewkit.shards.dataset import Dataset
 
 SUPPORT = Path(__file__).parents[1] / "support"
-CHAIN = """
+CHAIN = f"""
 title = "Drawn pairs on small blobs"
 [pack]
 labels = "folders"
@@ -30,20 +31,7 @@ rows_per_shard = 5
 [draw]
 rounds = 2
 candidates = "original"
-[pretrain]
-framework = "simclr"
-arch = "resnet10_narrow"
-steps = 2
-warmup_epochs = 0.0
-batch_size = 8
-hidden = 16
-dim = 8
-[runs.one]
-[runs.two]
-seed = 1
-[evaluate]
-probes = "knn"
-"""
+{TRAININGS}"""
 
 
 def needs(tasks):

@@ -1,7 +1,7 @@
 """Generator `own`: the one that `viewkit generator` has trained on the dataset's images.
 
-unCLIP's loop, in pixels: noise on the estimator's embedding, solver, guidance and checks are the same. Two things
-differ: the network was trained on standardised embeddings, so they stay so, and nothing has to be decoded.
+unCLIP's loop: noise on the estimator's embedding, solver, guidance and checks are the same. Two things differ: the
+network was trained on standardised embeddings, so they stay so, and up to 64 px nothing has to be decoded.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,20 @@ from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.generate.config import GenerateConfig
 from viewkit.pipelines.generate.generators.interface import Setup
-from viewkit.pipelines.generate.generators.networks import Networks, load_unet
+from viewkit.pipelines.generate.generators.networks import Networks, load_autoencoder, load_unet
 from viewkit.pipelines.generate.generators.sampling import Sampling, create_solver
 from viewkit.pipelines.generate.generators.unclip import Unclip
 from viewkit.pipelines.generate.noising import NoiseSpace, squared_cosine, with_level_code
 from viewkit.pipelines.generate.own.config import CONDITION
 from viewkit.pipelines.generate.own.facts import GeneratorFacts
-from viewkit.pipelines.generate.own.network import OwnFolder, Pixels, create_sampler
+from viewkit.pipelines.generate.own.network import (
+    AUTOENCODER,
+    OwnFolder,
+    OwnLatentFolder,
+    Pixels,
+    create_sampler,
+    open_own_folder,
+)
 from viewkit.pipelines.weights.folder import PipelineFolder
 from viewkit.shards.errors import ConfigError, RefusedError
 
@@ -37,7 +44,7 @@ class Own(Unclip):
         config, run = setup.config, setup.run
         artifact = run.dataset.artifact("generator")
         facts = GeneratorFacts.read(artifact)
-        folder = OwnFolder(artifact.whole_folder())
+        folder = open_own_folder(artifact.whole_folder())
         for file in folder.files:
             artifact.path(file.relative_to(artifact.folder).as_posix())  # not a bit of it has changed
         encoder = setup.encoder
@@ -63,27 +70,33 @@ class Own(Unclip):
 
     @classmethod
     def load(cls, folder: PipelineFolder, width: int, precision: str, solver: str) -> Networks:
+        from diffusers import AutoencoderKL
+
         scheduler = create_solver(folder.settings("scheduler"), folder.path / "scheduler", solver)
-        return Networks(load_unet(folder, precision), Pixels(), scheduler)
+        latent = isinstance(folder, OwnLatentFolder)
+        autoencoder = load_autoencoder(AutoencoderKL, folder, AUTOENCODER, precision) if latent else Pixels()
+        return Networks(load_unet(folder, precision), autoencoder, scheduler)
 
     @classmethod
-    def of_network(
+    def of_networks(
         cls,
         unet: Any,
+        autoencoder: Any | None,
         mean: Float[Tensor, " d"],
         std: Float[Tensor, " d"],
         encoder: Encoder,
         sampling: Sampling,
         device: str,
     ) -> "Own":
-        """From a network in memory, as a training looks at it."""
+        """From networks in memory, as a training looks at them. autoencoder: None for a network in pixels."""
         space = NoiseSpace(mean, std, squared_cosine())
-        return cls(Networks(unet, Pixels(), create_sampler()), space, encoder, sampling, device)
+        networks = Networks(unet, Pixels() if autoencoder is None else autoencoder, create_sampler())
+        return cls(networks, space, encoder, sampling, device)
 
     @property
     def multiple(self) -> int:
         """The stages of the network halve the side each time but the last."""
-        return int(2 ** (len(self.unet.config.block_out_channels) - 1))
+        return self.factor * int(2 ** (len(self.unet.config.block_out_channels) - 1))
 
     def perturb(
         self, embedding: Float[Tensor, "n d"], level: Int[Tensor, " n"], noise: Float[Tensor, "n d"]

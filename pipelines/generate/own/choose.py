@@ -30,8 +30,8 @@ def choose_preset(images: Column, device: str) -> tuple[PresetName, str]:
     fitting = [each for each in sides if side <= SIDE_SLACK * each]
     if not fitting:
         raise DataError(
-            f"generator: the images are of {side:g} px, and it makes views of {' or '.join(map(str, sides))} px, in "
-            "pixels: --preset small-64 shrinks them; for larger views take 'viewkit generate --generator unclip'"
+            f"generator: the images are of {side:g} px, and it makes views of {' or '.join(map(str, sides))} px: "
+            "--preset small-256 shrinks them; for larger views take 'viewkit generate --generator unclip'"
         )
     size = "small" if device.startswith("cuda") and images.num_rows >= MANY else "pico"
     chosen = next(name for name, each in PRESETS.items() if each.side_px == fitting[0] and name.startswith(size))

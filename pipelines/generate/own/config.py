@@ -9,8 +9,10 @@ from viewkit.pipelines.engine.ranges import check_above_zero, check_at_least, ch
 from viewkit.pipelines.training.schedules import PRECISION_HELP, AnyPrecision
 from viewkit.shards.errors import ConfigError
 
-PresetName = Literal["pico-32", "small-32", "pico-64", "small-64"]
-PresetChoice = Literal["auto", "pico-32", "small-32", "pico-64", "small-64"]
+PresetName = Literal["pico-32", "small-32", "pico-64", "small-64", "pico-128", "small-128", "pico-256", "small-256"]
+PresetChoice = Literal[
+    "auto", "pico-32", "small-32", "pico-64", "small-64", "pico-128", "small-128", "pico-256", "small-256"
+]
 CONDITION = "estimator"
 """The encoder whose embedding a generator is conditioned on."""
 MEASURING = Group("What it measures in the end")
@@ -20,7 +22,9 @@ MEASURING = Group("What it measures in the end")
 class Preset:
     """channels: of every stage of the network, each at half the side of the one before. attention: at which stages.
 
-    layers: residual blocks of a stage. lr: peak learning rate, for this batch size.
+    layers: residual blocks of a stage. lr: peak learning rate, for this batch size. autoencoder: channels of the
+    stages of the autoencoder in whose latents the network works, each at half the side of the one before; () for
+    pixels. autoencoder_steps: of its training, which comes first.
     """
 
     side_px: int
@@ -30,6 +34,8 @@ class Preset:
     steps: int
     batch_size: int
     lr: float
+    autoencoder: tuple[int, ...] = ()
+    autoencoder_steps: int = 0
 
 
 PRESETS: dict[PresetName, Preset] = {
@@ -50,12 +56,30 @@ PRESETS: dict[PresetName, Preset] = {
         side_px=64, channels=(64, 128, 128, 192), attention=(False, False, True, False), layers=2, steps=20_000,
         batch_size=256, lr=5e-4,
     ),
+    # In latents of 4 x 32 x 32: a twelfth of the numbers of an image of 128 px, a 48th at 256 px.
+    "pico-128": Preset(
+        side_px=128, channels=(32, 64, 64), attention=(False, True, False), layers=1, steps=2000, batch_size=64,
+        lr=1e-3, autoencoder=(16, 32, 64), autoencoder_steps=1000,
+    ),
+    "small-128": Preset(
+        side_px=128, channels=(64, 128, 128), attention=(False, True, False), layers=2, steps=15_000, batch_size=512,
+        lr=1e-3, autoencoder=(64, 128, 128), autoencoder_steps=10_000,
+    ),
+    "pico-256": Preset(
+        side_px=256, channels=(32, 64, 64), attention=(False, True, False), layers=1, steps=2000, batch_size=64,
+        lr=1e-3, autoencoder=(16, 32, 64, 64), autoencoder_steps=1000,
+    ),
+    "small-256": Preset(
+        side_px=256, channels=(64, 128, 128), attention=(False, True, False), layers=2, steps=15_000, batch_size=512,
+        lr=1e-3, autoencoder=(64, 128, 128, 128), autoencoder_steps=10_000,
+    ),
 }  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorConfig:
-    """Train a generator of views on the images: diffusion in pixels, conditioned on the estimator's noised embedding.
+    """Train a generator of views on the images: diffusion in pixels, or above 64 px in an autoencoder's latents,
+    conditioned on the estimator's noised embedding.
 
     A level means what it means in unCLIP, so `viewkit generate --generator own` takes GenView's levels unchanged.
     """
@@ -74,6 +98,9 @@ class GeneratorConfig:
     lr: Annotated[float | None, "peak learning rate, after a warm-up of 5 % of the steps"] = None
     width: Annotated[
         int | None, "channels of the network's first stage, a multiple of 16; the others stay in proportion"
+    ] = None
+    autoencoder_steps: Annotated[
+        int | None, "steps of the autoencoder's training, which comes first; for presets of 128 px and more"
     ] = None
     precision: Annotated[AnyPrecision, PRECISION_HELP] = "fp32"
     compile: Annotated[bool, "compile the network; the first steps take minutes, the others less time"] = False
@@ -94,7 +121,8 @@ class GeneratorConfig:
     seed: Annotated[int, "seed of all random numbers"] = 0
 
     def __post_init__(self) -> None:
-        resolve(self, "pico-32" if self.preset == "auto" else self.preset)
+        any_preset: PresetName = "pico-32" if self.autoencoder_steps is None else "pico-128"
+        resolve(self, any_preset if self.preset == "auto" else self.preset)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,14 +142,19 @@ class GeneratorSettings(Preset):
 
     def values(self) -> dict[str, Any]:
         """As JSON values for the identity: what changes the result."""
-        left_out = GeneratorConfig.NOT_IN_IDENTITY
+        left_out = GeneratorConfig.NOT_IN_IDENTITY + (() if self.autoencoder else ("autoencoder", "autoencoder_steps"))
         return {name: value for name, value in identity_values(self).items() if name not in left_out}
 
 
 def resolve(config: GeneratorConfig, preset: PresetName) -> GeneratorSettings:
     """Every value, given or the preset's. `ConfigError` for what cannot be."""
     chosen = PRESETS[preset]
-    check_within(1, 10**7, steps=config.steps)
+    check_within(1, 10**7, steps=config.steps, autoencoder_steps=config.autoencoder_steps)
+    if config.autoencoder_steps is not None and not chosen.autoencoder:
+        raise ConfigError(
+            f"autoencoder_steps is {config.autoencoder_steps} and preset {preset} works in pixels; leave it out, or "
+            f"take --preset {' or '.join(name for name, each in PRESETS.items() if each.autoencoder)}"
+        )
     check_within(2, 65_536, batch_size=config.batch_size, views=config.views)
     check_within(8, 100_000, held_out=config.held_out)
     check_within(1, 1000, sampling_steps=config.sampling_steps)

@@ -56,7 +56,7 @@ class Denoiser(Trainable):
 
 
 def velocity_error(
-    network: Any, views: Sequence[Float[Tensor, "n 3 s s"]], targets: Sequence[Encoded | None] | None
+    network: Any, views: Sequence[Float[Tensor, "n c s s"]], targets: Sequence[Encoded | None] | None
 ) -> Float[Tensor, ""]:
     """Mean over all values of the squared error of the velocity, in fp32."""
     assert targets is not None and targets[0] is not None

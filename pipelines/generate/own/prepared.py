@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64, UInt8
+from jaxtyping import Bool, Float, Float16, Float32, Int64, UInt8
 from PIL import Image
 from torch import Tensor
 
@@ -35,7 +35,8 @@ AT_ONCE = 32
 class Prepared:
     """pixels, embeddings: of all images, in the order of the column. train, held: places of those that are trained on,
     and of those that are held out, the smallest key hash first; images that cannot be decoded are in neither.
-    mean, std: of the embeddings that are trained on.
+    mean, std: of the embeddings that are trained on. latents: of every image, and of its mirror image, where the
+    network works in these.
     """
 
     pixels: UInt8[np.ndarray, "n s s 3"]
@@ -44,10 +45,21 @@ class Prepared:
     held: Int64[np.ndarray, " k"]
     mean: Float[Tensor, " d"]
     std: Float[Tensor, " d"]
+    latents: Float16[np.ndarray, "n 2 c h w"] | None = None
 
     @property
-    def side_px(self) -> int:
-        return self.pixels.shape[1]
+    def shape(self) -> tuple[int, int, int]:
+        """(c, h, w) of what the network learns to make of an image."""
+        if self.latents is not None:
+            return self.latents.shape[2], self.latents.shape[3], self.latents.shape[4]
+        return 3, self.pixels.shape[1], self.pixels.shape[2]
+
+    def learnt(self, places: Int64[np.ndarray, " b"], mirrored: Bool[np.ndarray, " b"]) -> Float[Tensor, "b c h w"]:
+        """What the network learns to make of these images, or of their mirror images: pixels -1 ... 1, or latents."""
+        if self.latents is not None:
+            return torch.from_numpy(self.latents[places, mirrored.astype(np.int64)]).float()
+        images = to_floats(self.pixels[places])
+        return torch.where(torch.from_numpy(mirrored)[:, None, None, None], images.flip(-1), images)
 
     @property
     def width(self) -> int:

@@ -20,14 +20,23 @@ from viewkit.pipelines.generate.levels import MEASURED
 from viewkit.pipelines.generate.measures.calibration import five_levels
 from viewkit.pipelines.generate.measures.table import doubts, table_lines
 from viewkit.pipelines.generate.noising import NoiseSpace, squared_cosine
+from viewkit.pipelines.generate.own import autoencoding
+from viewkit.pipelines.generate.own.autoencoder import (
+    autoencoder_digests,
+    latent_shape,
+    load_autoencoder,
+    reconstruction_db,
+)
 from viewkit.pipelines.generate.own.choose import MIN_IMAGES, check_images, choose_preset
 from viewkit.pipelines.generate.own.config import CONDITION, PRESETS, GeneratorConfig, GeneratorSettings, resolve
 from viewkit.pipelines.generate.own.denoiser import Denoiser
 from viewkit.pipelines.generate.own.evaluation import Evaluation, shown
 from viewkit.pipelines.generate.own.facts import FACTS, GeneratorFacts
+from viewkit.pipelines.generate.own.latents import with_latents, write_latents
 from viewkit.pipelines.generate.own.network import create_unet, save_folder
 from viewkit.pipelines.generate.own.prepared import SCRATCH, Prepared, open_prepared, prepare_images, to_floats
-from viewkit.pipelines.generate.own.source import NoisedImages, Noiser, on_device, sample_draws
+from viewkit.pipelines.generate.own.shuffled import on_device
+from viewkit.pipelines.generate.own.source import NoisedImages, Noiser, sample_draws
 from viewkit.pipelines.training.cost import count_step
 from viewkit.pipelines.training.loop import CHECKPOINT, time_steps, train
 from viewkit.pipelines.training.monitoring import LOG_EVERY, Monitoring
@@ -47,17 +56,22 @@ ON_THE_WAY = (0, 400, 800, 999)
 """Levels of these sheets."""
 SHEETS, SHEET = "samples", "samples.png"
 SHOWN_IMAGES, SHOWN_ON_THE_WAY = 8, 4
+RECONSTRUCTED = 16
+"""Held-out images that the autoencoder is measured on, at most."""
 
 
 class GeneratorStage(FitStage[GeneratorConfig]):
-    """Writes the parts of diffusers that `generate --generator own` samples from, what was measured, and sheets."""
+    """Writes the parts of diffusers that `generate --generator own` samples from, what was measured, and sheets.
+
+    autoencoder: folder of a trained one, whose latents are taken; None to train one where the preset works in latents.
+    """
 
     name: ClassVar[str] = "generator"
     writes: ClassVar[str] = "generator"
     resumes: ClassVar[bool] = True
     trains: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
-    logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", "tensorboard", SHEETS)
+    logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", autoencoding.FILES.metrics, "tensorboard", SHEETS)
     scratch: ClassVar[tuple[str, ...]] = (str(Path(CHECKPOINT).parent), SCRATCH)
     remade: ClassVar[tuple[str, ...]] = (SCRATCH,)
     shown_as: ClassVar[str] = "generator"
@@ -66,12 +80,18 @@ class GeneratorStage(FitStage[GeneratorConfig]):
         "unet/diffusion_pytorch_model.safetensors": "moving average of its weights",
         "image_normalizer/config.json": "width of the embedding",
         "image_normalizer/diffusion_pytorch_model.safetensors": "mean and std [1 d] of the embeddings trained on",
-        "scheduler/scheduler_config.json": "the solver, and the noise on pixels",
+        "vae/config.json": "of the AutoencoderKL of diffusers, above 64 px",
+        "vae/diffusion_pytorch_model.safetensors": "its weights",
+        "scheduler/scheduler_config.json": "the solver, and the noise on pixels or latents",
         "image_noising_scheduler/scheduler_config.json": "the noise on embeddings, levels 0 ... 999",
         FACTS: "side in px; the estimator's fingerprint; table of quality by level; calibration and the five levels",
         SHEET: "held-out images, and a view of each at every level of the table",
         "metrics.jsonl": "a line every few steps: loss, held-out loss, learning rate, images/s",
+        "autoencoder.jsonl": "the same of the autoencoder's training",
     }
+
+    def __init__(self, autoencoder: Path | None = None) -> None:
+        self.autoencoder = autoencoder
 
     def reads(self, config: GeneratorConfig) -> tuple[str, ...]:
         return ("images", CONDITION, *encoder_reads(config.judge))
@@ -92,8 +112,21 @@ class GeneratorStage(FitStage[GeneratorConfig]):
     def settings(self, config: GeneratorConfig) -> dict[str, Any]:
         return settings_of(config).values()
 
+    def check(self, config: GeneratorConfig) -> None:
+        if self.autoencoder is None or config.preset == "auto":
+            return
+        if not PRESETS[config.preset].autoencoder:
+            raise ConfigError(f"--autoencoder is given, and preset {config.preset} works in pixels; take one of 128 px")
+        if config.autoencoder_steps is not None:
+            raise ConfigError("--autoencoder names a trained one, and --autoencoder-steps trains one; leave one out")
+
     def inputs(self, config: GeneratorConfig, dataset: Dataset) -> Mapping[str, str]:
-        return {**super().inputs(config, dataset), **encoder_inputs(config.judge, None, None)}
+        self.check(config)
+        return {
+            **super().inputs(config, dataset),
+            **encoder_inputs(config.judge, None, None),
+            **autoencoder_digests(self.autoencoder),
+        }
 
     def fit(self, config: GeneratorConfig, run: Run) -> Mapping[str, Any]:
         settings = settings_of(config)
@@ -103,8 +136,16 @@ class GeneratorStage(FitStage[GeneratorConfig]):
             prepare_images(run, encoder, settings.side_px)
         barrier()  # the others read what the main process writes
         prepared = open_prepared(run, settings.held_out, MIN_IMAGES)
+        autoencoder = None
+        if settings.autoencoder:
+            autoencoder = self._trained_autoencoder(settings, prepared, run)
+            if is_main():
+                write_latents(run, autoencoder, prepared, scaled=self.autoencoder is None)
+            barrier()
+            prepared = with_latents(run, autoencoder, prepared)
         denoiser, optimiser, source, schedule = prepare(settings, prepared, run)
-        evaluation = Evaluation(own_of(denoiser, prepared, encoder, settings, run.device), prepared, run)
+        own = own_of(denoiser, autoencoder, prepared, encoder, settings, run.device)
+        evaluation = Evaluation(own, prepared, run)
         monitoring = Monitoring(
             probe=Probe(settings, prepared, evaluation, run.device),
             probe_steps=max(LOG_EVERY, schedule.steps // PROBES),
@@ -121,9 +162,15 @@ class GeneratorStage(FitStage[GeneratorConfig]):
         )
         numbers: dict[str, Any] = {}
         if is_main():
-            numbers = measure(settings, denoiser, evaluation, encoder, last)
+            numbers = measure(settings, denoiser, autoencoder, evaluation, encoder, last)
         cost = count_step(denoiser, optimiser, source, schedule, run.device)
         return {**numbers, **cost} if is_main() else {}
+
+    def _trained_autoencoder(self, settings: GeneratorSettings, prepared: Prepared, run: Run) -> Any:
+        """In fp32, on the device."""
+        if self.autoencoder is None:
+            return autoencoding.train_autoencoder(settings, prepared, run)
+        return load_autoencoder(self.autoencoder).to(device=run.device, memory_format=torch.channels_last)
 
     def plan(self, config: GeneratorConfig, run: Run) -> Mapping[str, Any]:
         settings = settings_of(config)
@@ -133,14 +180,28 @@ class GeneratorStage(FitStage[GeneratorConfig]):
         statistics = torch.zeros(width), torch.ones(width)
         places = np.arange(rows)
         blank = Prepared(pixels, np.zeros((rows, width), np.float32), places, places[:0], *statistics)
+        first_s = 0.0
+        if settings.autoencoder:
+            shape, first_s = self._plan_autoencoder(settings, blank, run)
+            blank = replace(blank, latents=np.zeros((rows, 2, *shape), np.float16))
         denoiser, optimiser, source, schedule = prepare(settings, blank, run)
         step_s = time_steps(denoiser, optimiser, source, schedule, run.device)
         return {
             "rows": run.dataset.column("images").num_rows,
             "steps": settings.steps,
             "step_s": round(step_s, 4),
-            "estimated_s": round(step_s * settings.steps, 1),
+            "estimated_s": round(step_s * settings.steps + first_s, 1),
         }
+
+    def _plan_autoencoder(
+        self, settings: GeneratorSettings, blank: Prepared, run: Run
+    ) -> tuple[tuple[int, int, int], float]:
+        """Shape of the latents, and seconds of the autoencoder's training."""
+        if self.autoencoder is not None:
+            return latent_shape(load_autoencoder(self.autoencoder), settings.side_px), 0.0
+        learning, optimiser, source, schedule = autoencoding.prepare_autoencoding(settings, blank, run)
+        step_s = time_steps(learning, optimiser, source, schedule, run.device)
+        return latent_shape(learning.autoencoder, settings.side_px), step_s * schedule.steps
 
 
 def settings_of(config: GeneratorConfig) -> GeneratorSettings:
@@ -158,7 +219,7 @@ def prepare(
         raise ConfigError(
             f"batch_size is {settings.batch_size} and {len(prepared.train)} images are trained on; lower --batch-size"
         )
-    denoiser = Denoiser(create_unet(settings, prepared.width), compiled=settings.compile)
+    denoiser = Denoiser(create_unet(settings, prepared.width, prepared.shape), compiled=settings.compile)
     denoiser.to(device=run.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     schedule = Schedule(
         steps=settings.steps,
@@ -171,10 +232,17 @@ def prepare(
     return denoiser, optimiser, NoisedImages(prepared, run, settings.batch_size), schedule
 
 
-def own_of(denoiser: Denoiser, prepared: Prepared, encoder: Encoder, settings: GeneratorSettings, device: str) -> Own:
+def own_of(
+    denoiser: Denoiser,
+    autoencoder: Any | None,
+    prepared: Prepared,
+    encoder: Encoder,
+    settings: GeneratorSettings,
+    device: str,
+) -> Own:
     """The moving average as a generator, sampled as `generate` would."""
     sampling = Sampling(Guidance(settings.guidance), settings.sampling_steps, output_px=settings.side_px)
-    return Own.of_network(denoiser.average, prepared.mean, prepared.std, encoder, sampling, device)
+    return Own.of_networks(denoiser.average, autoencoder, prepared.mean, prepared.std, encoder, sampling, device)
 
 
 class Probe:
@@ -183,10 +251,10 @@ class Probe:
     def __init__(self, settings: GeneratorSettings, prepared: Prepared, evaluation: Evaluation, device: str) -> None:
         self.evaluation = evaluation
         held = prepared.held
-        draws = sample_draws(evaluation.run.generator("held out"), len(held), prepared.width, settings.side_px)
+        draws = sample_draws(evaluation.run.generator("held out"), len(held), prepared.width, prepared.shape)
         embedding = torch.from_numpy(prepared.embeddings[held])
         noiser = Noiser(NoiseSpace(prepared.mean, prepared.std, squared_cosine()))
-        self.batch = on_device(noiser.batch(to_floats(prepared.pixels[held]), embedding, draws), device)
+        self.batch = on_device(noiser.batch(prepared.learnt(held, draws.flipped), embedding, draws), device)
 
     def __call__(self, denoiser: Denoiser) -> Mapping[str, float]:
         folder = self.evaluation.run.folder / SHEETS
@@ -200,6 +268,7 @@ class Probe:
 def measure(
     settings: GeneratorSettings,
     denoiser: Denoiser,
+    autoencoder: Any | None,
     evaluation: Evaluation,
     encoder: Encoder,
     last: Mapping[str, float | int],
@@ -221,9 +290,14 @@ def measure(
         "guidance": settings.guidance,
         "sampling_steps": settings.sampling_steps,
     }
+    if autoencoder is not None:
+        held = prepared.held[:RECONSTRUCTED]
+        images = to_floats(prepared.pixels[held]).to(run.device, memory_format=torch.channels_last)
+        numbers["latents"] = list(prepared.shape)
+        numbers["reconstruction_db"] = round(reconstruction_db(autoencoder, images), 2)
     for doubt in doubts(rows):
         run.progress.message(f"generator: {doubt}")
-    save_folder(run.folder, denoiser.average, prepared.mean, prepared.std)
+    save_folder(run.folder, denoiser.average, prepared.mean, prepared.std, autoencoder)
     write_atomic(run.folder / SHEET, encode_png(evaluation.sheet(SHOWN_IMAGES, MEASURED)))
     levels = five_levels(calibration)
     GeneratorFacts(settings.side_px, encoder.fingerprint(), levels, shown(calibration), rows, numbers).write(run.folder)
@@ -238,6 +312,7 @@ def summary_lines(dataset: Dataset) -> list[str]:
         *table_lines(facts.table),
         f"{numbers['held_out']} held-out images, judged by {numbers['judge']}, guidance {numbers['guidance']:g}, "
         f"{numbers['sampling_steps']} steps",
+        *([f"autoencoder: {numbers['reconstruction_db']} dB on held-out images"] if "latents" in numbers else []),
         "recognised: " + ", ".join(f"{share:.0%} at {level}" for level, share in _few(facts.calibration)),
         f"calibrated levels: {', '.join(map(str, facts.levels))} ('viewkit generate --strategy calibrated')",
     ]

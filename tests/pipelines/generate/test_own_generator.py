@@ -293,11 +293,11 @@ def test_too_few_images_no_estimator_and_large_ones_are_named(tmp_path):
 
 def test_a_preset_fits_the_images_and_large_images_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("viewkit.pipelines.generate.own.choose.MIN_IMAGES", 3)
-    small, middle, large = (colour_images(tmp_path / str(px), 3, px).column("images") for px in (32, 60, 200))
+    small, middle, large = (colour_images(tmp_path / str(px), 3, px).column("images") for px in (32, 60, 400))
     assert choose_preset(small, "cpu")[0] == "pico-32"
     name, why = choose_preset(middle, "cuda:0")
     assert name == "pico-64" and why.startswith("preset pico-64 for 3 images of 60 px on a GPU")
     monkeypatch.setattr("viewkit.pipelines.generate.own.choose.MANY", 3)
     assert choose_preset(middle, "cuda:0")[0] == "small-64"
-    with pytest.raises(DataError, match=r"the images are of 200 px, and it makes views of 32 or 64 px, in pixels"):
+    with pytest.raises(DataError, match=r"the images are of 400 px, and it makes views of 32 or 64 or 128 or 256 px"):
         choose_preset(large, "cpu")

@@ -15,6 +15,7 @@ from tiny_generator import TINY, plain_colours
 
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.generate.noising import NoiseSpace, squared_cosine, with_level_code
+from viewkit.pipelines.generate.own.autoencoder import create_autoencoder, latent_shape
 from viewkit.pipelines.generate.own.config import PRESETS, GeneratorConfig, resolve
 from viewkit.pipelines.generate.own.denoiser import Denoiser
 from viewkit.pipelines.generate.own.network import create_unet
@@ -37,10 +38,10 @@ def prepared(images=20, held=4):
 def noised(rows=12, **changes):
     """Images, draws and the batch that is made of them."""
     world = prepared()
-    draws = sample_draws(np.random.default_rng(2), rows, WIDTH, SIDE)._replace(**changes)
+    draws = sample_draws(np.random.default_rng(2), rows, WIDTH, world.shape)._replace(**changes)
     images = to_floats(world.pixels[:rows])
     batch = Noiser(NoiseSpace(world.mean, world.std, squared_cosine())).batch(
-        images, torch.from_numpy(world.embeddings[:rows]), draws
+        world.learnt(np.arange(rows), draws.flipped), torch.from_numpy(world.embeddings[:rows]), draws
     )
     return world, draws, images, batch
 
@@ -55,7 +56,7 @@ def test_image_and_noise_come_back_from_noised_image_and_velocity():
         abar.sqrt() * x - (1 - abar).sqrt() * v, torch.where(mirrored, images.flip(-1), images), atol=1e-5, rtol=0
     )
     torch.testing.assert_close(
-        (1 - abar).sqrt() * x + abar.sqrt() * v, torch.from_numpy(draws.pixel_noise), atol=1e-5, rtol=0
+        (1 - abar).sqrt() * x + abar.sqrt() * v, torch.from_numpy(draws.noise), atol=1e-5, rtol=0
     )
 
 
@@ -72,7 +73,7 @@ def test_the_condition_is_the_noised_embedding_with_its_levels_code_or_zeros():
 
 
 def test_draws_are_uniform_over_levels_and_times_and_drop_a_tenth():
-    draws = sample_draws(np.random.default_rng(0), 20_000, 1, 1)
+    draws = sample_draws(np.random.default_rng(0), 20_000, 1, (1, 1, 1))
     for values in (draws.level, draws.time):
         assert (values.min(), values.max()) == (0, 999)
         assert values.mean() == pytest.approx(499.5, abs=4 * 289 / 20_000**0.5)
@@ -115,8 +116,12 @@ def test_the_kept_weights_are_diffusers_moving_average():
 def test_every_preset_makes_a_network_that_a_condition_reaches(name):
     """Also a condition that is the same all over the image: group norms leave its mean colour alone."""
     settings = resolve(GeneratorConfig(preset=name, width=16), name)
-    unet = create_unet(settings, WIDTH)
-    x = torch.zeros(2, 3, settings.side_px, settings.side_px)
+    shape = (3, settings.side_px, settings.side_px)
+    if settings.autoencoder:
+        shape = latent_shape(create_autoencoder(settings), settings.side_px)
+        assert shape == (4, 32, 32)
+    unet = create_unet(settings, WIDTH, shape)
+    x = torch.zeros(2, *shape)
     condition = torch.randn(2, 2 * WIDTH, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         out = unet(x, torch.tensor(999), None, class_labels=condition, return_dict=False)[0]
