@@ -57,7 +57,7 @@ class Client:
         self._opened: ObjectStore | None = None
 
     def list(self, below: str | None = None) -> dict[str, Entry]:
-        """All objects below a folder, or all below the URL, by key; empty where there is none. A request for every 1,000."""
+        """All objects below a folder, or below the URL, by key; perhaps none. A request for every 1,000."""
 
         def listed() -> dict[str, Entry]:
             import obstore

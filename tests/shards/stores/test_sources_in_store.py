@@ -87,7 +87,7 @@ def test_a_source_in_a_store_is_the_source_on_a_disk(place, stored, tmp_path, ki
     ]
 
 
-@pytest.mark.parametrize("name", ["source/x.parquet", "source"])
+@pytest.mark.parametrize("name", ["source/x.parquet", pytest.param("source", marks=pytest.mark.slow)])
 def test_parquet_files_in_a_store_are_packed_with_their_labels(place, stored, tmp_path, name):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     images = [encoded(number) for number in range(6)]
