@@ -28,7 +28,7 @@ from viewkit.shards.identity import Identity
 from viewkit.shards.lock import Say, artifact_lock
 from viewkit.shards.removal import strangers
 from viewkit.shards.spans import span
-from viewkit.shards.stores.mounts import bring_unfinished, drop_claim, forget_folder, settle_artifact
+from viewkit.shards.stores.mounts import bring_unfinished, forget_folder, mirror_of, settle_artifact
 
 
 def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices, progress: Progress) -> Summary:
@@ -172,20 +172,27 @@ def _broadcast(fits: bool | None) -> bool:
 
 
 def _drop_empty_claim(folder: Path) -> None:
-    """A fit that failed before it wrote anything leaves no trace, so that the corrected command is not refused."""
+    """A fit that failed before it wrote anything leaves no trace, so that the corrected command is not refused.
+
+    In a store its claim stays: another machine may have found it there, and be at work under it.
+    """
+    if mirror_of(folder) is not None:
+        return
     with suppress(OSError):  # the folder may be gone, or unreadable: the error at hand says more
         if [path.name for path in folder.iterdir()] == [IDENTITY]:
-            drop_claim(folder / IDENTITY)
             shutil.rmtree(folder)
 
 
 def _make_room(stage: FitStage[Any], folder: Path, identity: Identity) -> None:
-    """Delete what another identity left, where that loses nothing: see `FitStage.resumes` and `FitStage.replaces`."""
+    """Delete what another identity left, where that loses nothing: see `FitStage.resumes` and `FitStage.replaces`.
+
+    In a store another machine may be at work under that identity, so there nothing unfinished is deleted.
+    """
     artifact = Artifact(folder, stage.writes)
     if not (folder / IDENTITY).exists() or artifact.identity == identity:
         return
-    has_work = artifact.is_complete or (stage.resumes and any(path.name != IDENTITY for path in folder.iterdir()))
-    if stage.replaces or not has_work:
+    begun = mirror_of(folder) is not None or (stage.resumes and any(path.name != IDENTITY for path in folder.iterdir()))
+    if stage.replaces or not (artifact.is_complete or begun):
         _refuse_strangers(stage, folder)
         forget_folder(folder)
         shutil.rmtree(folder)
