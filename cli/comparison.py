@@ -120,6 +120,7 @@ def train(
     redo_stale: first delete what other settings left of these runs.
     """
     from viewkit.pipelines.engine.interrupts import interruptible
+    from viewkit.pipelines.engine.units import Words
     from viewkit.pipelines.engine.workers import run_shards
     from viewkit.shards.dataset import Dataset
 
@@ -141,7 +142,8 @@ def train(
 
     started = time.monotonic()
     with interruptible("run the same command again, it goes on with the runs that are left"):
-        found = run_shards(Trained(runs, places), range(len(runs)), side_by_side, lambda news: None, named)
+        words = Words("run", named)
+        found = run_shards(Trained(runs, places), range(len(runs)), side_by_side, lambda news: None, words)
         for done, (number, result) in enumerate(found, start=1):
             cell, seed = order[number]
             if "failed" in result:
