@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from viewkit.pipelines.compare.sampling_cost import cost_of_own_view
 from viewkit.pipelines.encoders.names import weights_from_outside
 from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.foreground.artifact import INDEX
@@ -203,11 +204,17 @@ def _of_views(costs: OfflineCosts, name: str, identity: Identity, encoder: str =
 
 
 def _of_generated(costs: OfflineCosts, name: str, identity: Identity) -> Cost:
-    """Foreground and embedding of every image; what a diffusion generator does then is not counted."""
+    """Foreground and embedding of every image, and all passes of a generator of one's own; other diffusion generators
+    are not counted, since their weights lie elsewhere."""
     encoder = costs.dataset.artifact("foreground").identity.config["encoder"]
     found = costs.views(costs.rows(name), encoder)
     if identity.config["generator"] == "retrieval":
         return found
+    if identity.config["generator"] == "own":
+        folder = costs.dataset.artifact("generator").whole_folder()
+        flops, seconds = cost_of_own_view(folder, identity.config, costs.device)
+        views = costs.rows(name) * int(identity.config["views_per_image"])
+        return found + Cost(seconds=views * seconds, flops=views * flops)
     return found + Cost(seconds=None, uncounted=(f"generator {identity.config['generator']}",))
 
 
