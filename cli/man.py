@@ -67,7 +67,8 @@ def _options(command: Any, context: Any) -> Iterator[str]:
     for section, records in sections_of(command, context).items():
         yield f".SH {roff(section.upper())}"
         for names, text in records:
-            yield from (".TP", f".B {roff(names)}", roff(" ".join(text.split())) or "\\&")
+            breakable = roff(names).replace("|", r"|\:")  # a line may end after any choice
+            yield from (".TP", f".B {breakable}", roff(" ".join(text.split())) or "\\&")
 
 
 def _sentences(text: str) -> list[str]:
