@@ -86,7 +86,7 @@ class AddedSources:
         for shard in range(states[-1].shards):
             if shard in lacking:
                 continue
-            held[shard] = _inputs(column, shard)
+            held[shard] = column.receipt(shard).keys()
             for key in held[shard]:
                 if key not in place_of:
                     raise RefusedError(
@@ -138,7 +138,7 @@ class AddedSources:
     def keys(self, shard: int) -> Sequence[str]:
         if shard in self._places:
             return [self._source.key(place) for place in self._places[shard]]
-        return _inputs(self._column, shard)
+        return self._column.receipt(shard).keys()
 
     def rows(self, shard: int) -> Iterator[Row | Reject]:
         for row in self._source.read(self._places[shard]):
@@ -150,14 +150,6 @@ class AddedSources:
             return row
         number = self._numbers[row.fields[LABEL].decode("utf-8", "surrogateescape")]
         return Row(row.key, {**row.fields, "cls": b"%d" % number})
-
-
-def _inputs(column: Column, shard: int) -> list[str]:
-    """Keys of a shard's inputs, in order."""
-    receipt = column.receipt(shard)
-    rejects = dict(receipt.rejects)
-    kept = iter(receipt.rows)
-    return [rejects[i].key if i in rejects else next(kept).key for i in range(receipt.seen)]
 
 
 def _state(states: Sequence[State], shard: int) -> int:
