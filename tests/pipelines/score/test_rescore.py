@@ -57,7 +57,7 @@ def test_rescoring_with_another_gamma_equals_scoring_with_it(dataset):
 
 
 def test_rows_that_the_source_rejected_are_rejected_with_its_reasons(dataset, tmp_path):
-    """The first and the last row of a shard among them; the column then accounts for every image, as its source does."""
+    """The first and the last row of a shard among them; the column then accounts for every image, as its source."""
     lacking = ["row0000", "row0005", "row0011", "row0019"]
     copy = copy_of(dataset, tmp_path / "copy", "pairs", "same", "other")
     make_genview(copy, missing=lacking, reason="not_in_subset")
