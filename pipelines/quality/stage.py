@@ -128,7 +128,7 @@ def _read(row: Row, column: Column, genview: str | None, device: str) -> RowView
     if pairs is None:
         return reject_without_pairs(row.key, column)
     generated = None if genview is None else row.joined.get(genview)
-    return read_views(row.key, stored_recipes(row.key, pairs), row.fields, generated, device)
+    return read_views(row.key, stored_recipes(row.key, pairs, column), row.fields, generated, device)
 
 
 def rate_rows(

@@ -20,6 +20,7 @@ from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.pipelines.vs2fi.scores import score_pairs
 from viewkit.shards.codecs import decode_npy, encode_npy
+from viewkit.shards.commands import command_for
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.identity import Identity
@@ -93,9 +94,10 @@ class RescoreStage(MapStage[RescoreConfig]):
                 continue
             there = dataset.is_column(name) or dataset.is_artifact(name)
             if there and dataset.input_digest(name, for_stage=self.name) != wanted:
+                command = command_for(self.source, dataset.column(self.source).identity.stage)
                 raise DataError(
                     f"{dataset.path / self.source}: it was made from another '{name}' than the one that is there now; "
-                    f"delete it and rerun 'viewkit score', or bring the old '{name}' back"
+                    f"delete it and rerun '{command}', or bring the old '{name}' back"
                 )
             digests[name] = wanted
         digests["histograms"] = dataset.input_digest("histograms", for_stage=self.name)
