@@ -22,10 +22,10 @@ STUDY_IMAGES = $(foreach each,cifar10 imagenette,$(call image_options,$(each),$(
 image_options = $(if $($(2)),--$(1) '$($(2))') $(if $($(2)_TEST),--$(1)-test '$($(2)_TEST)')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format docs site man dist pipeline bench gpu evidence gpu-evidence clean
+.PHONY: help setup setup-scale demo test test-all check format docs site man dist pipeline bench gpu evidence gpu-evidence clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready  ## make a virtual environment and install viewkit with everything it needs (5.5 GB)
 
@@ -33,6 +33,9 @@ $(VENV)/.ready: pyproject.toml setup.py pipelines/views/render/kernels.c $(CONST
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable '.[dev]'
 	@touch $@
+
+setup-scale: setup  ## what tests of stores and clusters need: azurite, s3rver and rclone into build, Slurm by apt where root
+	.ci/setup-scale
 
 demo: setup  ## which pairs help? mosaics of photographs that ship with scikit-image; ends with verdicts and two pages
 	$(VIEWKIT) run demo demo:train $(DEMO)/train --test demo:test

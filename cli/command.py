@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from viewkit.cli.options import Argument
+from viewkit.pipelines.engine.execution import Devices, Execution, Spread
 from viewkit.shards.errors import DataError
 
 if TYPE_CHECKING:
@@ -46,10 +47,11 @@ class Closing:
 class StageCommand:
     """A command that runs stages in order. config: ``module:name``, imported to list the options, never torch.
 
-    examples: command lines to paste. maps_rows: whether it writes a column, on several workers. closing: what
-    gives the lines to print when all is done. page: file to open then, below the dataset. presets: function that gives
-    the options of a preset by its name. also: switches, each with the command that it runs afterwards with that one's
-    defaults. following: the command that usually comes next, with locations and options in braces.
+    examples: command lines to paste. maps_rows: whether it writes a column, on several workers. in_parts: whether it
+    fits something in parts that several workers may do. closing: what gives the lines to print when all is done. page:
+    file to open then, below the dataset. presets: function that gives the options of a preset by its name. also:
+    switches, each with the command that it runs afterwards with that one's defaults. following: the command that
+    usually comes next, with locations and options in braces.
     """
 
     name: str
@@ -59,6 +61,7 @@ class StageCommand:
     arguments: tuple[Argument, ...] = (DATASET,)
     examples: tuple[str, ...] = ()
     maps_rows: bool = False
+    in_parts: bool = False
     closing: Closing | None = None
     page: str | None = None
     presets: str | None = None
@@ -84,6 +87,10 @@ class StageCommand:
 
     def config_class(self) -> type:
         return _load(self.config)
+
+    def execution_class(self) -> type[Devices]:
+        """The options that say how it runs."""
+        return Execution if self.maps_rows else Spread if self.in_parts else Devices
 
 
 def _load(place: str) -> Any:

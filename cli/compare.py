@@ -118,8 +118,8 @@ def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
     for arm, options in comparison.arms.items():
         job = make_job(COMMANDS["pretrain"], arm, {"dataset": "", "name": comparison.name}, comparison.dataset,
                        options, f"arm '{arm}'")  # fmt: skip
-        settings[arm] = resolve(job.config).values()
-        if settings[arm]["precision"] == "auto":
+        settings[arm] = resolve(job.config)
+        if settings[arm].precision == "auto":
             raise ConfigError(
                 f"compare: precision is 'auto' in arm '{arm}', and runs that go on elsewhere would take another one; "
                 "set it to fp32 or bf16"
@@ -135,13 +135,13 @@ def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
     for trained_on in [images, *(find_labelled(Dataset(other), "train") for other in sorted(others))]:
         refuse_shared_images(trained_on, test)
     own = settings[comparison.reference]
-    epoch = images.num_rows // own["batch_size"]
+    epoch = images.num_rows // own.batch_size
     if not epoch:
         raise ConfigError(
-            f"compare: batch_size is {own['batch_size']} and {comparison.dataset} has {images.num_rows} images, fewer "
+            f"compare: batch_size is {own.batch_size} and {comparison.dataset} has {images.num_rows} images, fewer "
             "than a batch; lower it, or pack more"
         )
-    lengths = comparison.config.steps_asked() or (own["steps"] or own["epochs"] * epoch,)
+    lengths = comparison.config.steps_asked() or (own.steps or own.epochs * epoch,)
     return [Cell(arm, length) for length in lengths for arm in comparison.arms], notes
 
 
@@ -158,7 +158,7 @@ def compare(
 
     comparison = comparison_of(job)
     cells, notes = check(comparison)
-    tell, least = teller(as_json), Rules().least_seeds
+    tell, least = teller(as_json), Rules().min_seeds
     if comparison.config.seeds < least:
         tell(f"compare: {comparison.config.seeds} seeds decide nothing: a verdict needs {least} at least")
     for note in notes:
@@ -186,21 +186,20 @@ def compare(
 def controls_of(comparison: Comparison, cells: Sequence[Cell], dataset: "Dataset") -> list[Control]:
     """The reference trained longer by what each more expensive cell costs; cells whose cost is not known have none."""
     from viewkit.pipelines.compare.cost import OfflineCosts
-    from viewkit.pipelines.compare.plan import plan_controls
+    from viewkit.pipelines.compare.plan import Priced, plan_controls
     from viewkit.pipelines.compare.stage import cost_of
 
-    offline = OfflineCosts(dataset)
-    totals = {}
+    found = OfflineCosts(dataset)
+    costs = {cell: cost_of(dataset, [f"runs/{cell.run(comparison.name, 0)}"], found) for cell in cells}
+    totals = {cell: sum(stages.values(), training) for cell, (training, stages) in costs.items()}
+    priced = []
     for cell in cells:
-        training, stages = cost_of(dataset, [f"runs/{cell.run(comparison.name, 0)}"], offline)
-        totals[cell] = sum(stages.values(), training)
-    pairs = [(cell, Cell(comparison.reference, cell.steps)) for cell in cells if cell.arm != comparison.reference]
-    ratios = [
-        (cell, totals[cell].flops / totals[reference].flops)
-        for cell, reference in pairs
-        if not (totals[cell].uncounted or totals[reference].uncounted)
-    ]
-    return plan_controls(comparison.reference, ratios)
+        reference = Cell(comparison.reference, cell.steps)
+        if cell != reference and not (totals[cell].uncounted or totals[reference].uncounted):
+            training, stages = costs[reference]
+            offline = sum(each.flops for each in stages.values())
+            priced.append(Priced(cell, totals[cell].flops, training.flops, offline))
+    return plan_controls(comparison.reference, priced)
 
 
 def stage_of(

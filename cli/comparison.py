@@ -103,8 +103,12 @@ class Trainer:
 
 
 def named_probes(numbers: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """The encoder's accuracies by probe; those of a folder beside ``eval`` are named with it."""
-    own = {name.removeprefix("encoder "): value for name, value in numbers.items() if name.startswith("encoder ")}
+    """The encoder's accuracies by probe; those of a folder beside ``eval`` are named with it.
+
+    numbers: of `evaluate`, ``ENCODER PROBE`` and, for errors under corruptions, ``ENCODER PROBE TOTAL``.
+    """
+    words = {name: name.split(" ") for name in numbers}
+    own = {each[1]: numbers[name] for name, each in words.items() if each[0] == "encoder" and len(each) == 2}
     return own if folder == "eval" else {f"{name} ({folder})": value for name, value in own.items()}
 
 
@@ -116,6 +120,7 @@ def train(
     redo_stale: first delete what other settings left of these runs.
     """
     from viewkit.pipelines.engine.interrupts import interruptible
+    from viewkit.pipelines.engine.units import Words
     from viewkit.pipelines.engine.workers import run_shards
     from viewkit.shards.dataset import Dataset
 
@@ -137,7 +142,8 @@ def train(
 
     started = time.monotonic()
     with interruptible("run the same command again, it goes on with the runs that are left"):
-        found = run_shards(Trained(runs, places), range(len(runs)), side_by_side, lambda news: None, named)
+        words = Words("run", named)
+        found = run_shards(Trained(runs, places), range(len(runs)), side_by_side, lambda news: None, words)
         for done, (number, result) in enumerate(found, start=1):
             cell, seed = order[number]
             if "failed" in result:

@@ -8,6 +8,7 @@ import typer
 from viewkit.cli.console import print_json, say
 from viewkit.shards.dataset import Dataset, run_folder
 from viewkit.shards.errors import ConfigError
+from viewkit.shards.identity import COLUMN
 from viewkit.shards.stores.url import is_url
 
 ENCODER, PAIRS = "The encoder of a run", "The pairs of a dataset"
@@ -70,7 +71,7 @@ def export(
     given = {name: value for name, value in {**options, "side_px": side_px}.items() if value is not None}
     if is_url(source) and source.parent.name != "runs":
         source = Dataset(source).path
-    if (source / "images" / "column.json").is_file():
+    if (source / "images" / COLUMN).is_file():
         if names is not None:
             raise ConfigError(
                 f"export: --names is for runs, and {source} is a dataset; give DATASET/runs/NAME, or leave it out"

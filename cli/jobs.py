@@ -19,6 +19,7 @@ from viewkit.pipelines.experiments.experiment import (
 )
 from viewkit.pipelines.pack.source import labels_option
 from viewkit.shards.errors import ConfigError
+from viewkit.shards.identity import COLUMN
 from viewkit.shards.stores.url import is_url
 
 
@@ -104,10 +105,7 @@ def _test_of(test: str | None, dataset: Path) -> tuple[Path, str | None]:
     """(folder of the test dataset, what has to be packed into it or None)."""
     from viewkit.shards.dataset import Dataset
 
-    if (
-        test is not None
-        and (Dataset(test).path if is_url(test) else Path(test)).joinpath("images/column.json").is_file()
-    ):
+    if test is not None and (Dataset(test).path if is_url(test) else Path(test)).joinpath("images", COLUMN).is_file():
         return Path(test), None
     return dataset.with_name(f"{dataset.name}-test"), test
 

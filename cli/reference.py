@@ -18,7 +18,6 @@ from viewkit.cli.main import app
 from viewkit.cli.options import GENERAL, default_text, option_name
 from viewkit.pipelines.engine.config import MAIN_GROUP, Field, fields_of, in_groups
 from viewkit.pipelines.engine.contract import MapStage
-from viewkit.pipelines.engine.execution import Devices, Execution
 from viewkit.pipelines.engine.rejects import REASONS
 from viewkit.pipelines.experiments.experiment import Experiment, experiment_names, load_experiment
 
@@ -47,7 +46,7 @@ def _stage_commands() -> Iterator[str]:
             yield f"- `{name}`: {argument.help}" + (f" [{argument.default}]" if argument.default else "")
         yield ""
         yield from ("```", *spec.examples, "```", "")
-        fields = [*fields_of(spec.config_class()), *fields_of(Execution if spec.maps_rows else Devices)]
+        fields = [*fields_of(spec.config_class()), *fields_of(spec.execution_class())]
         groups = {name: [_option(field) for field in members] for name, members in in_groups(fields).items()}
         if spec.presets:
             text = "options of a run of an [experiment](experiments.md), EXPERIMENT/RUN; others override them"

@@ -12,7 +12,7 @@ from viewkit.cli.events import NextEvent, PlanEvent, RemovedEvent, emit
 from viewkit.cli.options import command, flag
 from viewkit.cli.profile import refuse_profile, shown_profile
 from viewkit.cli.progress import Chain, JsonProgress, PlainProgress
-from viewkit.pipelines.engine.execution import Devices, Execution
+from viewkit.pipelines.engine.execution import Devices
 from viewkit.shards.errors import ConfigError, MissingError
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def run_command(spec: StageCommand) -> Callable[..., None]:
             emit(NextEvent(command=following)) if flags["json"] else say(f"next: {following}")
 
     names = [each.name for each in (*PIPELINE, COMPARE)]
-    options = Execution if spec.maps_rows else Devices
-    configs, presets = [spec.config_class(), options], spec.preset_options()
+    configs, presets = [spec.config_class(), spec.execution_class()], spec.preset_options()
     switches = [flag(switch, f"Then run 'viewkit {other}' too, as it is by default.") for switch, other in spec.also]
     return command(spec.name, spec.help, spec.arguments, configs, [*switches, REDO, *FLAGS], names, body, presets)
 

@@ -24,13 +24,14 @@ from viewkit.pipelines.experiments.experiment import (
 )
 from viewkit.shards.errors import MissingError
 
-SOURCE_KINDS = "a folder of images, tars, zip or parquet files, or demo:train"
+SOURCE_KINDS = "a folder of images, tars, zip or parquet files, its URL in a store, or demo:train"
+DATASET_PLACE = "folder of the dataset to make, or its URL in a store"
 
 
 def run_experiment(
     experiment: Annotated[str, typer.Argument(help="name of an experiment, or a TOML file", metavar="EXPERIMENT")],
     source: Annotated[str, typer.Argument(help=f"the images: {SOURCE_KINDS}", metavar="SOURCE")],
-    dataset: Annotated[Path, typer.Argument(help="folder of the dataset to make", metavar="DATASET")],
+    dataset: Annotated[Path, typer.Argument(help=DATASET_PLACE, metavar="DATASET")],
     test: Annotated[
         str | None,
         typer.Option("--test", help="labelled test images: a dataset, or a source that is packed into DATASET-test"),
@@ -61,7 +62,8 @@ def run_experiment(
         ),
     ] = None,
     on: Annotated[
-        str, typer.Option("--on", help="where shards are done: here, ray or ray://HOST:PORT (docs/cluster.md)")
+        str,
+        typer.Option("--on", help="where shards and parts are done: here, ray or ray://HOST:PORT (docs/cluster.md)"),
     ] = HERE,
     part: Annotated[
         str, typer.Option("--part", help="part I of N of the shards, as I/N counted from 0, e.g. from a Slurm array")

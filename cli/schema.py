@@ -11,7 +11,6 @@ from viewkit.cli.compare import CompareDevices
 from viewkit.cli.console import print_json
 from viewkit.cli.options import Argument
 from viewkit.pipelines.engine.config import fields_of
-from viewkit.pipelines.engine.execution import Devices, Execution
 from viewkit.pipelines.engine.schema import DIALECT, TYPES, config_schema, option_schema, table_schema
 from viewkit.pipelines.experiments.experiment import ABOUT, PAPERS
 from viewkit.shards.errors import ConfigError
@@ -53,7 +52,7 @@ def schema_of(what: str) -> dict[str, Any]:
 
 def file_schema(spec: StageCommand) -> dict[str, Any]:
     """A command's options as its ``--config`` takes them: those of the config and of how it runs, no locations."""
-    execution = CompareDevices if spec is COMPARE else Execution if spec.maps_rows else Devices
+    execution = CompareDevices if spec is COMPARE else spec.execution_class()
     fields = [*fields_of(spec.config_class()), *fields_of(execution)]
     made = config_schema(spec.help, {field.name: field for field in fields}.values())
     if spec.presets:

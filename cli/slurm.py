@@ -11,11 +11,12 @@ import typer
 from viewkit.cli.chain import OF_A_RUN, Job
 from viewkit.cli.console import say
 from viewkit.cli.jobs import checked_jobs
-from viewkit.cli.run_experiment import SOURCE_KINDS
+from viewkit.cli.run_experiment import DATASET_PLACE, SOURCE_KINDS
 from viewkit.cli.sbatch import WRITTEN_BY, Queue, Task, render
 from viewkit.pipelines.experiments.experiment import load_experiment, with_changes
 from viewkit.shards.errors import ConfigError, RefusedError
 from viewkit.shards.files import make_folder, write_atomic
+from viewkit.shards.stores.url import with_two_slashes
 
 MOST_PARTS = 1000
 """Slurm's own limit of an array, MaxArraySize, is 1001 unless a cluster sets another."""
@@ -26,7 +27,7 @@ WITHOUT_MODELS = ("pack", "label", "draw", "rescore", "report", "browse")
 def slurm(
     experiment: Annotated[str, typer.Argument(help="name of an experiment, or a TOML file", metavar="EXPERIMENT")],
     source: Annotated[str, typer.Argument(help=f"the images: {SOURCE_KINDS}", metavar="SOURCE")],
-    dataset: Annotated[Path, typer.Argument(help="folder of the dataset to make", metavar="DATASET")],
+    dataset: Annotated[Path, typer.Argument(help=DATASET_PLACE, metavar="DATASET")],
     to: Annotated[Path, typer.Option("--to", help="folder to write the scripts to", show_default=False)],
     test: Annotated[
         str | None,
@@ -62,7 +63,7 @@ def slurm(
         raise ConfigError("--partition, --gpus, --time and --setup are one line each, and not empty")
     found = with_changes(load_experiment(experiment), changes or [])
     jobs = [job for job, _ in checked_jobs(found, source, dataset, test)]
-    arguments = [experiment, source, str(dataset), *(["--test", test] if test is not None else [])]
+    arguments = [experiment, source, with_two_slashes(str(dataset)), *(["--test", test] if test is not None else [])]
     arguments += [word for change in changes or [] for word in ("--set", change)]
     queue = Queue(
         experiment=found.name,

@@ -12,7 +12,7 @@ from viewkit.cli.console import print_json, printable, say
 from viewkit.cli.machine import size_text
 from viewkit.cli.progress import CURVES, KNN, number
 from viewkit.cli.sparkline import bars_for, sparkline
-from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.errors import ConfigError, DataError, MissingError
 from viewkit.shards.stores.mounts import mirror_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,11 @@ def _repeat(
 ) -> None:
     done = 0
     while True:
-        show(look())
+        try:
+            found = look()
+        except MissingError:
+            found = look()  # something was deleted after it had been listed; what is gone for good is missing again
+        show(found)
         done += 1
         if done == looks:
             return

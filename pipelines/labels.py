@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+from jaxtyping import Bool
+
 from viewkit.shards.codecs import decode_json
+from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import read_file
@@ -42,6 +46,15 @@ def labels_of(dataset: Dataset) -> Labels:
         return Labels({str(key): int(number) for key, number in content["labels"].items()}, classes)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{path}: is no file of labels ({error}); run 'viewkit label' with --redo") from error
+
+
+def labelled_rows(images: Column, attached: Labels) -> Bool[np.ndarray, " n"]:
+    """Which images have a label, their own or an attached one; of receipts alone."""
+    found = images.index.has(("cls",))
+    keys = images.index.keys
+    for place in np.flatnonzero(~found) if attached.attached else ():
+        found[place] = keys[place] in attached.attached
+    return found
 
 
 def labels_digest(dataset: Dataset, for_stage: str) -> str | None:

@@ -13,7 +13,7 @@ from viewkit.shards.commands import command_for
 from viewkit.shards.document import digest, read_document, write_document, write_first_document
 from viewkit.shards.errors import DataError, MissingError, RefusedError
 from viewkit.shards.files import explained, sync_folder
-from viewkit.shards.identity import Identity, read_identity
+from viewkit.shards.identity import COLUMN, Identity, read_identity
 from viewkit.shards.schema import require
 from viewkit.shards.spans import spanned
 from viewkit.shards.stores.mounts import mirror_of
@@ -74,7 +74,7 @@ def refuse_inside(path: Path, command: str) -> None:
     `ConfigError` when it is in a store: what is written outside of datasets is local."""
     refuse_url(path, command)
     for folder in path.absolute().parents:
-        if (folder / IDENTITY).exists() or (folder / "column.json").exists():
+        if (folder / IDENTITY).exists() or (folder / COLUMN).exists():
             raise RefusedError(f"{command}: {path} lies in {folder}, which a stage wrote; choose a place outside of it")
 
 

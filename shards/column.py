@@ -20,7 +20,7 @@ from viewkit.shards.commands import command_for
 from viewkit.shards.document import canonical
 from viewkit.shards.errors import DataError, MissingError
 from viewkit.shards.files import explained
-from viewkit.shards.identity import Identity, read_identity
+from viewkit.shards.identity import COLUMN, Identity, read_identity
 from viewkit.shards.index import RowIndex
 from viewkit.shards.index_builder import IndexBuilder
 from viewkit.shards.index_file import Stamp, make_index, read_index, stamps_of
@@ -90,7 +90,7 @@ class Column:
 
     @cached_property
     def identity(self) -> Identity:
-        path = self.path / "column.json"
+        path = self.path / COLUMN
         if not path.is_file():
             raise DataError(f"{path}: missing; the column '{self.name}' was not written by viewkit or was moved")
         remedy = f"restore it from a copy, or delete {self.path} and rerun the stage"

@@ -8,7 +8,7 @@ from viewkit.shards.column import Column
 from viewkit.shards.commands import command_for
 from viewkit.shards.errors import ConfigError, DataError, MissingError
 from viewkit.shards.files import explained
-from viewkit.shards.identity import Identity, and_more
+from viewkit.shards.identity import COLUMN, Identity, and_more
 from viewkit.shards.stores.url import is_url, parse_url
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Dataset:
             self._mirror.refresh()
 
     def is_column(self, name: str) -> bool:
-        return (self.path / name / "column.json").is_file()
+        return (self.path / name / COLUMN).is_file()
 
     def is_artifact(self, name: str) -> bool:
         return (self.path / name / IDENTITY).is_file()
@@ -76,7 +76,7 @@ class Dataset:
 
     def columns(self) -> list[str]:
         """Names of the columns, `images` first."""
-        names = [path.parent.name for path in self.path.glob("*/column.json")]
+        names = [path.parent.name for path in self.path.glob(f"*/{COLUMN}")]
         return sorted(names, key=lambda name: (name != "images", name))
 
     def artifacts(self) -> list[str]:

@@ -15,6 +15,8 @@ from viewkit.shards.document import digest, read_document, write_document, write
 from viewkit.shards.errors import DataError, RefusedError
 from viewkit.shards.schema import require
 
+COLUMN = "column.json"
+"""Name of the document in a column's folder that says what it is; an artifact's is `artifact.IDENTITY`."""
 SOFTWARE = (
     "viewkit",
     "torch",

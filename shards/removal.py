@@ -10,6 +10,7 @@ from viewkit.shards.artifact import IDENTITY, RECEIPT, of_another
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import RefusedError
 from viewkit.shards.files import PART, explained
+from viewkit.shards.identity import COLUMN
 from viewkit.shards.index_file import index_path
 from viewkit.shards.lock import artifact_lock, writer_lock
 from viewkit.shards.stores.mounts import mirror_of
@@ -46,7 +47,7 @@ def own_files(dataset: Dataset, name: str, written_by: Names) -> Iterator[Path]:
     folder = dataset.path / name
     column = dataset.is_column(name)
     own = [] if column else [*written_by(dataset.artifact(name).identity.stage), IDENTITY, RECEIPT]
-    identity = folder / ("column.json" if column else IDENTITY)
+    identity = folder / (COLUMN if column else IDENTITY)
     for path in strangers(folder, own, column=column):
         raise RefusedError(
             f"{path} was not written by viewkit, and {folder} is to be deleted; move the file away and run the command "

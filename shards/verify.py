@@ -14,6 +14,7 @@ from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import read_file
+from viewkit.shards.identity import COLUMN
 from viewkit.shards.index_builder import block_bytes
 from viewkit.shards.index_file import index_path, read_index, stamps_of
 from viewkit.shards.receipt import Receipt, check_size, expected_bytes, find_tar, read_receipt, remedy_for, shard_name
@@ -61,13 +62,13 @@ def verify_folders(path: Path) -> Iterator[Finding]:
     """Folders that hold shards or a receipt but do not say what they are, or cannot be looked into."""
     unlistable: list[OSError] = []
     for folder, _, names in os.walk(path, onerror=unlistable.append):
-        named = {"column.json", IDENTITY} & set(names)
+        named = {COLUMN, IDENTITY} & set(names)
         owned = [name for name in names if name == RECEIPT or name.endswith(".tar")]
         if owned and not named:
             yield Finding(
                 os.path.relpath(folder, path),
                 0,
-                f"{folder}: holds {sorted(owned)[0]} but neither column.json nor {IDENTITY}; restore it from a copy, "
+                f"{folder}: holds {sorted(owned)[0]} but neither {COLUMN} nor {IDENTITY}; restore it from a copy, "
                 "or delete the folder and rerun the stage",
             )
     for error in unlistable:
@@ -75,7 +76,7 @@ def verify_folders(path: Path) -> Iterator[Finding]:
 
 
 def verify_column(column: Column) -> Iterator[Finding]:
-    identity = _found(f"{column.name}/column.json", partial(_read_column_identity, column))
+    identity = _found(f"{column.name}/{COLUMN}", partial(_read_column_identity, column))
     yield identity
     if identity.problem is not None:
         return
@@ -94,7 +95,7 @@ def verify_column(column: Column) -> Iterator[Finding]:
     if not damaged:
         expected |= {find_tar(column.path, column.receipt(shard)).name for shard in range(column.num_shards)}
     for path in _files_in(column.path):
-        if path.name not in expected | {"column.json"} and path.suffix != SPOOL:
+        if path.name not in expected | {COLUMN} and path.suffix != SPOOL:
             yield Finding(f"{column.name}/{path.name}", 0, f"{path}: does not belong to the column; move it away")
 
 
@@ -113,7 +114,7 @@ def verify_artifact(artifact: Artifact) -> Iterator[Finding]:
                 name = path.relative_to(artifact.folder).as_posix()
                 yield _found(f"{artifact.name}/{name}", partial(check_tensors, path))
         return
-    receipt = _found(f"{artifact.name}/receipt.json", partial(_read_artifact_receipt, artifact))
+    receipt = _found(f"{artifact.name}/{RECEIPT}", partial(_read_artifact_receipt, artifact))
     yield receipt
     if receipt.problem is None:
         for file in artifact.files:
@@ -129,7 +130,7 @@ def _found(subject: str, read: Callable[[], int]) -> Finding:
 
 def _read_column_identity(column: Column) -> int:
     assert column.identity
-    return (column.path / "column.json").stat().st_size
+    return (column.path / COLUMN).stat().st_size
 
 
 def _compare_counts(column: Column, seen: int) -> int:
@@ -216,7 +217,7 @@ def _read_artifact_identity(artifact: Artifact) -> int:
 
 def _read_artifact_receipt(artifact: Artifact) -> int:
     assert artifact.receipt
-    return sum((artifact.folder / name).stat().st_size for name in ("artifact.json", "receipt.json"))
+    return sum((artifact.folder / name).stat().st_size for name in (IDENTITY, RECEIPT))
 
 
 def _read_artifact_file(artifact: Artifact, file: str) -> int:

@@ -56,7 +56,7 @@ def test_the_sdist_holds_every_tracked_file(distributions):
     with tarfile.open(sdist) as tar:
         held = {member.name.partition("/")[2]: member for member in tar.getmembers() if member.isfile()}
     assert tracked - set(held) == set()
-    assert held[".ci/run"].mode & 0o100
+    assert all(held[f".ci/{name}"].mode & 0o100 for name in ("run", "setup-scale"))
     assert not [name for name in held if name.endswith((".so", ".pyc"))]
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Int64, UInt8
 from viewkit.pipelines.encoders.encoder import UNIT_STD, ZERO_MEAN
 from viewkit.pipelines.pairs.column import ScoredPairs
 from viewkit.pipelines.pairs.samples import load_image
+from viewkit.pipelines.views.policy import Interpolation
 from viewkit.pipelines.views.render.render import render
 from viewkit.pipelines.views.sheet import GAP
 from viewkit.shards.column import Column
@@ -32,9 +33,15 @@ def pick_pairs(place: Int64[np.ndarray, "n r c"], part: int, count: int, rng: np
 
 
 def render_pairs(
-    sample: ScoredPairs, places: Sequence[Place], images: Column, generated: Column | None, tile_px: int
+    sample: ScoredPairs,
+    places: Sequence[Place],
+    images: Column,
+    generated: Column | None,
+    tile_px: int,
+    interpolation: Interpolation = "bilinear",
 ) -> list[UInt8[np.ndarray, "h w 3"]]:
-    """Every pair as one picture: both views beside each other, `GAP` white pixels between."""
+    """Every pair as one picture: both views, resized as the policy does, beside each other, `GAP` white pixels
+    between."""
     pictures = []
     for row, round_, pair in places:
         views = sample.views[pair]
@@ -44,7 +51,15 @@ def render_pairs(
             column = generated if kind and generated is not None else images
             sources.append(load_image(column.fields(column.place_of[key]), "cpu"))
         recipes = sample.recipes[row, round_, views]
-        rendered = render(sources, recipes, torch.arange(2), side_px=tile_px, mean=ZERO_MEAN, std=UNIT_STD)
+        rendered = render(
+            sources,
+            recipes,
+            torch.arange(2),
+            side_px=tile_px,
+            mean=ZERO_MEAN,
+            std=UNIT_STD,
+            interpolation=interpolation,
+        )
         pixels = (rendered.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).numpy()
         gap = np.full((tile_px, GAP, 3), 255, dtype=np.uint8)
         pictures.append(np.concatenate([pixels[0], gap, pixels[1]], axis=1))
@@ -59,6 +74,7 @@ def draw_gallery(
     images: Column,
     generated: Column | None,
     tile_px: int,
+    interpolation: Interpolation = "bilinear",
 ) -> None:
     """A contact sheet as PNG, about one pixel a pixel. parts: name of a range and its pairs, a line or more each."""
     from matplotlib.figure import Figure
@@ -80,7 +96,7 @@ def draw_gallery(
         axes.text(GAP, top + tile_px / 2, said, fontsize=8, va="center")
         for place, picture, left in zip(
             places,
-            render_pairs(sample, places, images, generated, tile_px),
+            render_pairs(sample, places, images, generated, tile_px, interpolation),
             range(NAME_PX, sheet.shape[1], step_x),
             strict=False,
         ):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64
+from scipy.stats import rankdata
 
 CONSISTENCY_EDGES = (0.75, 0.9, 0.99)
 """Figure 5 divides Semantic Consistency at 0.75 and 0.9, and the training at 0.99; figure 6 states no other edges."""
@@ -66,12 +67,7 @@ def cell_means(
 def rank_correlation(a: Float[np.ndarray, " m"], b: Float[np.ndarray, " m"]) -> float | None:
     """Spearman's, ties at their mean rank, over the pairs where both are known; None when one of them is constant."""
     known = ~(np.isnan(a) | np.isnan(b))
-    x, y = (_ranks(values[known]) for values in (a, b))
+    x, y = (rankdata(values[known]) for values in (a, b))
     if len(x) < 2 or x.std() == 0 or y.std() == 0:
         return None
     return float(np.corrcoef(x, y)[0, 1])
-
-
-def _ranks(values: Float[np.ndarray, " m"]) -> Float64[np.ndarray, " m"]:
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place], dtype=np.float64)

@@ -24,6 +24,7 @@ from viewkit.pipelines.pairs.objects import (
 from viewkit.pipelines.pairs.samples import load_image
 from viewkit.pipelines.views.boxes import overlap
 from viewkit.pipelines.views.colours import hellinger, lab_histograms
+from viewkit.pipelines.views.policy import Interpolation
 from viewkit.pipelines.views.recipe import BOX, pixel_boxes
 from viewkit.pipelines.views.render.render import render
 from viewkit.shards.column import Column
@@ -66,8 +67,12 @@ def measure_pairs(
     visible_share: float,
     device: str,
     progress: Progress,
+    interpolation: Interpolation = "bilinear",
 ) -> Measures:
-    """Measure every pair of the sample, `ROWS_AT_ONCE` images and one round of their views at a time."""
+    """Measure every pair of the sample, `ROWS_AT_ONCE` images and one round of their views at a time.
+
+    interpolation: how the policy resizes views, whose colours are compared; encoders get theirs as they take them.
+    """
     n, num_rounds, num_pairs = sample.scores.shape[:3]
     empty = np.full((n, num_rounds, num_pairs), np.nan)
     found = Measures(
@@ -96,8 +101,10 @@ def measure_pairs(
                 of = values.reshape(*shape, -1)
                 return of[:, first], of[:, second]
 
-            plain = render(pixels, flat, index, side_px=side_px, mean=ZERO_MEAN, std=UNIT_STD).clamp(0, 1)
-            histograms = lab_histograms(plain.permute(0, 2, 3, 1).cpu().numpy())
+            plain = render(
+                pixels, flat, index, side_px=side_px, mean=ZERO_MEAN, std=UNIT_STD, interpolation=interpolation
+            )
+            histograms = lab_histograms(plain.clamp(0, 1).permute(0, 2, 3, 1).cpu().numpy())
             found.colour[rows, round_] = hellinger(*pairwise(histograms))
             found.features[rows, round_] = cosine(*pairwise(features_of(encoder, pixels, flat, index)))
             if classifier is not None and found.classes is not None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64
+from scipy.stats import rankdata
 
 
 def roc_area(score: Float[np.ndarray, " m"], truth: Bool[np.ndarray, " m"]) -> float | None:
@@ -10,9 +11,8 @@ def roc_area(score: Float[np.ndarray, " m"], truth: Bool[np.ndarray, " m"]) -> f
     negatives = len(truth) - positives
     if positives == 0 or negatives == 0:
         return None
-    _, place, count = np.unique(score, return_inverse=True, return_counts=True)
-    rank = np.cumsum(count) - (count - 1) / 2  # mean rank, from 1, of each group of equals
-    return float((rank[place][truth].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    ranks = rankdata(score)  # from 1, of equals the mean
+    return float((ranks[truth].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def roc_error(

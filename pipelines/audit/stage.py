@@ -19,6 +19,8 @@ from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder, refuse
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.pairs.column import ScoredPairs, read_pairs
 from viewkit.pipelines.pairs.generated import generated_column
+from viewkit.pipelines.pairs.same_policy import interpolation_of
+from viewkit.pipelines.views.policy import Interpolation
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.shards.codecs import encode_json
@@ -50,7 +52,7 @@ class AuditStage(FitStage[AuditConfig]):
     writes = "audit"
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", *PICTURES)
     replaces: ClassVar[bool] = True
-    version = 2
+    version = 3
 
     def __init__(
         self,
@@ -124,10 +126,11 @@ class AuditStage(FitStage[AuditConfig]):
             visible_share=config.visible_share,
             device=run.device,
             progress=run.progress,
+            interpolation=interpolation_of(pairs.identity),
         )
         findings = find(config, sample, measures, histograms, gamma, config.encoder)
         self._plots(config, run, findings)
-        self._galleries(config, run, sample, findings, images, generated)
+        self._galleries(config, run, sample, findings, images, generated, interpolation_of(pairs.identity))
         numbers = {"column": self.column, "encoder": config.encoder, **findings.numbers()}
         tables = [asdict(table) for table in audit_tables(numbers)]
         write_atomic(run.folder / RESULT, encode_json({**numbers, "tables": tables}))
@@ -153,6 +156,7 @@ class AuditStage(FitStage[AuditConfig]):
         findings: Findings,
         images: Column,
         generated: Column | None,
+        interpolation: Interpolation,
     ) -> None:
         for file, name, ranges, values in (
             (CONSISTENCY_GALLERY, "Semantic Consistency", findings.consistency, sample.consistency),
@@ -164,7 +168,7 @@ class AuditStage(FitStage[AuditConfig]):
                 for part, label in enumerate(ranges.labels)
             ]
             title = f"Random pairs by {name}"
-            draw_gallery(run.folder / file, title, sample, parts, images, generated, config.tile_px)
+            draw_gallery(run.folder / file, title, sample, parts, images, generated, config.tile_px, interpolation)
 
 
 def gamma_of(pairs: Column) -> float:

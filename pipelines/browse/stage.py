@@ -11,8 +11,10 @@ from viewkit.pipelines.browse.shown import Shown, logged_by, stored_pairs
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.labels import LABELS, labels_digest
 from viewkit.pipelines.pairs.names import PAIRS
+from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import GENERATED, ORIGINAL
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.files import write_atomic
 
@@ -48,8 +50,11 @@ class BrowseStage(FitStage[BrowseConfig]):
         return ("images", *(f"runs/{run}" for run in self.runs)) if self.runs else ("images", self.column)
 
     def inputs(self, config: BrowseConfig, dataset: Dataset) -> Mapping[str, str]:
-        """Also whatever else is there of these pairs: histograms, generated views, qualities, attached labels."""
+        """Also whatever else is there of these pairs: histograms, generated views, qualities, attached labels; and what
+        a policy that is given says."""
         found = dict(super().inputs(config, dataset))
+        if config.policy is not None:
+            found["policy"] = digest(load_policy(config.policy).to_dict())
         if (labels := labels_digest(dataset, for_stage=self.name)) is not None:
             found[LABELS] = labels
         for name in self._shown(config, dataset).beside():

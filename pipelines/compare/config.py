@@ -8,7 +8,7 @@ from viewkit.pipelines.engine.ranges import check_above_zero, check_within
 from viewkit.shards.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,39}")
-MOST_SEEDS = 100
+MAX_SEEDS = 100
 
 
 def check_name(name: str) -> None:
@@ -43,7 +43,7 @@ class CompareConfig:
                 f"compare: seeds is {self.seeds}: nothing is known of the spread between runs; give at least 2, and 6 "
                 "for a verdict"
             )
-        check_within(2, MOST_SEEDS, seeds=self.seeds)
+        check_within(2, MAX_SEEDS, seeds=self.seeds)
         check_above_zero(matters=self.matters)
         self.steps_asked()
         self.arms_asked()

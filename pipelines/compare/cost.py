@@ -12,8 +12,11 @@ from typing import Any
 
 import torch
 
-from viewkit.pipelines.encoders.names import encoder_card
+from viewkit.pipelines.compare.sampling_cost import cost_of_own_view
+from viewkit.pipelines.encoders.names import weights_from_outside
 from viewkit.pipelines.encoders.open import open_encoder
+from viewkit.pipelines.foreground.artifact import INDEX
+from viewkit.pipelines.foreground.samples import passes_over_images, passes_over_views
 from viewkit.pipelines.models.estimator import Estimator
 from viewkit.pipelines.pairs.selections import SELECT
 from viewkit.pipelines.training.cost import counting
@@ -118,7 +121,7 @@ class OfflineCosts:
         if encoder == ESTIMATOR:
             whole = Estimator.load(self.dataset.artifact("estimator"), self.device)
             return one_forward(whole.network, whole.side_px, self.device)
-        if encoder != "estimator" and not encoder.startswith("runs/") and encoder_card(encoder).weights != "none":
+        if weights_from_outside(encoder):
             return Cost(seconds=None, uncounted=(encoder,))
         opened = open_encoder(encoder, self.dataset, device=self.device)
         return one_forward(opened.model, opened.side_px, self.device)
@@ -177,27 +180,41 @@ def _of_scores(costs: OfflineCosts, name: str, identity: Identity) -> Cost:
 
 
 def _of_foreground(costs: OfflineCosts, name: str, identity: Identity) -> Cost:
-    """A sample's maps; with an index also the embeddings of all images."""
-    rows = costs.rows("images")
-    sampled = min(int(identity.config["sample"]), rows)
-    indexed = rows if "index.npy" in costs.dataset.artifact(name).files else 0
-    return costs.views(sampled + indexed, identity.config["encoder"])
+    """Maps and squares of a sample of images or of stored views; with an index the embeddings of all images, too."""
+    pairs, size = _pairs_of(identity), int(identity.config["sample"])
+    if pairs is not None:
+        _, passes = passes_over_views(costs.dataset, size, pairs)
+    else:
+        _, passes = passes_over_images(costs.dataset, size, INDEX in costs.dataset.artifact(name).files)
+    return costs.views(passes, identity.config["encoder"])
+
+
+def _pairs_of(identity: Identity) -> str | None:
+    """The column of pairs that something was made from."""
+    return next((each for each in identity.inputs if each.startswith("pairs")), None)
 
 
 def _of_views(costs: OfflineCosts, name: str, identity: Identity, encoder: str = "encoder") -> Cost:
     """A map of every stored view."""
-    pairs = next(each for each in identity.inputs if each.startswith("pairs"))
+    pairs = _pairs_of(identity)
+    assert pairs is not None, f"'{name}' rates pairs"
     config = costs.dataset.column(pairs).identity.config
     count = costs.rows(name) * int(config.get("rounds", 1)) * int(config.get("num_views", 2))
     return costs.views(count, identity.config[encoder])
 
 
 def _of_generated(costs: OfflineCosts, name: str, identity: Identity) -> Cost:
-    """Foreground and embedding of every image; what a diffusion generator does then is not counted."""
+    """Foreground and embedding of every image, and all passes of a generator of one's own; other diffusion generators
+    are not counted, since their weights lie elsewhere."""
     encoder = costs.dataset.artifact("foreground").identity.config["encoder"]
     found = costs.views(costs.rows(name), encoder)
     if identity.config["generator"] == "retrieval":
         return found
+    if identity.config["generator"] == "own":
+        folder = costs.dataset.artifact("generator").whole_folder()
+        flops, seconds = cost_of_own_view(folder, identity.config, costs.device)
+        views = costs.rows(name) * int(identity.config["views_per_image"])
+        return found + Cost(seconds=views * seconds, flops=views * flops)
     return found + Cost(seconds=None, uncounted=(f"generator {identity.config['generator']}",))
 
 

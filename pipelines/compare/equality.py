@@ -2,13 +2,12 @@
 among the training images."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import xxhash
 
-from viewkit.pipelines.pairs.options import ViewOptions
-from viewkit.pipelines.training.multi_view import multi_view_option_names
+from viewkit.pipelines.training.method import METHOD
+from viewkit.pipelines.training.options import TrainingSettings
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.shards.codecs import IMAGE_EXTENSIONS, image_field
 from viewkit.shards.column import Column
@@ -17,37 +16,38 @@ from viewkit.shards.errors import ConfigError, DataError
 SPECIFICATION = ("side_px", "crop", "other_policy")
 """Settings that say what a view is, beside the policy; joint distributions and selections are what is compared."""
 NETWORK = ("arch", "init", "num_heads", "batch_size", "epochs", "steps")
-METHOD = (*(field.name for field in fields(ViewOptions)), *multi_view_option_names())
 SHOWN = 3
 """Test images that are named, of those among the training images."""
 
 
-def specification(settings: Mapping[str, Any]) -> dict[str, Any]:
+def specification(settings: TrainingSettings) -> dict[str, Any]:
     """Side, normalisation and distributions of single views; what joins the two views of a pair is left out."""
     policy = {
-        name: value
-        for name, value in load_policy(settings["policy"]).to_dict().items()
+        f"policy's {name}": value
+        for name, value in load_policy(settings.policy).to_dict().items()
         if name not in ("name", "joint")
     }
-    return {**{f"policy's {name}": value for name, value in policy.items()}, **{n: settings[n] for n in SPECIFICATION}}
+    values = settings.values()
+    return {**policy, **{name: values[name] for name in SPECIFICATION}}
 
 
-def refuse_unequal(arms: Mapping[str, Mapping[str, Any]], *, other_spec: bool) -> list[str]:
-    """Sentences about what differs without being refused. arms: name -> settings of its run, defaults filled in.
+def refuse_unequal(arms: Mapping[str, TrainingSettings], *, other_spec: bool) -> list[str]:
+    """Sentences about what differs without being refused. arms: name -> settings of its run.
 
     `ConfigError` for networks that differ, and for view specifications that do, unless `other_spec`.
     """
     first, *others = arms
+    specs_of = {arm: specification(settings) for arm, settings in arms.items()}
     notes = []
     for other in others:
-        ours, theirs = arms[first], arms[other]
+        ours, theirs = arms[first].values(), arms[other].values()
         for name in NETWORK:
             if ours.get(name) != theirs.get(name):
                 raise ConfigError(
                     f"compare: {name} is {ours.get(name)} in arm '{first}' and {theirs.get(name)} in arm '{other}'; "
                     "arms have equal networks, batches and steps, and --lengths runs all of them at several"
                 )
-        specs = specification(ours), specification(theirs)
+        specs = specs_of[first], specs_of[other]
         for name in specs[0]:
             if specs[0][name] == specs[1].get(name):
                 continue

@@ -25,6 +25,27 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Priced:
+    """A cell of another arm in operations. total: of the cell, offline stages included. training, offline: of the
+    reference at the same length."""
+
+    cell: Cell
+    total: float
+    training: float
+    offline: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        """Of all costs to those of the reference."""
+        return self.total / (self.training + self.offline)
+
+    @property
+    def paid_steps(self) -> int:
+        """Steps after which the reference has cost as much: its offline stages are paid once, at any length."""
+        return round(self.cell.steps * (self.total - self.offline) / self.training)
+
+
+@dataclass(frozen=True)
 class Control:
     """The reference trained longer by the cost of `of`. ratio: of that cost to the reference's at the same length."""
 
@@ -33,18 +54,17 @@ class Control:
     ratio: float
 
 
-def plan_controls(reference: str, ratios: Sequence[tuple[Cell, float]]) -> list[Control]:
+def plan_controls(reference: str, priced: Sequence[Priced]) -> list[Control]:
     """A control for every cell that costs more than the reference, by more than `SHARED`.
 
-    ratios: cells with their cost over that of the reference at the same length. Cells whose controls would have nearly
-    as many steps share the longer one, so none is paid less than its cost. A control that is as long as one of the
-    lengths is the reference's own cell there.
+    Cells whose controls would have nearly as many steps share the longer one, so none is paid less than its cost. A
+    control that is as long as one of the lengths is the reference's own cell there.
     """
     wanted = sorted(
-        ((round(cell.steps * ratio), cell, ratio) for cell, ratio in ratios if ratio > 1 + SHARED), reverse=True
+        ((each.paid_steps, each.cell, each.ratio) for each in priced if each.ratio > 1 + SHARED), reverse=True
     )
     controls, longest = [], 0
-    lengths = {cell.steps for cell, _ in ratios}
+    lengths = {each.cell.steps for each in priced}
     for steps, cell, ratio in wanted:
         if not longest or longest > steps * (1 + SHARED):
             longest = steps

@@ -1,41 +1,55 @@
-"""What a view of generator `own` costs: its networks run once, as `generate` samples them."""
+"""What a view of generator `own` costs: passes of its network, counted on one."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from viewkit.pipelines.encoders.open import open_encoder
-from viewkit.pipelines.engine.config import make_config
-from viewkit.pipelines.generate.config import GenerateConfig
-from viewkit.pipelines.generate.generators.own import Own
-from viewkit.pipelines.generate.generators.sampling import Sampling
-from viewkit.pipelines.generate.generators.unclip import noise_space
-from viewkit.pipelines.generate.own.config import CONDITION
-from viewkit.pipelines.generate.own.network import open_own_folder
 from viewkit.pipelines.training.cost import counting
-from viewkit.shards.dataset import Dataset
+from viewkit.pipelines.weights.cards import GENERATORS
 
 VIEWS = 4
-"""Views that are sampled together."""
+"""Views of the pass that is counted and timed."""
 
 
-def cost_of_own_view(dataset: Dataset, options: Mapping[str, Any], device: str) -> tuple[float, float]:
-    """(operations, seconds in fp32) of one view. options: of the identity of its column.
+def num_passes(options: Mapping[str, Any]) -> int:
+    """Passes of the network for one view: one a step, and one more where guidance acts. options: of `generate`."""
+    steps, scale = int(options["steps"]), options["guidance"] or GENERATORS["own"].guidance
+    start, stop = options["guidance_start"] * steps, options["guidance_stop"] * steps
+    return steps + (sum(start <= step < stop for step in range(steps)) if scale > 1 else 0)
 
-    Steps, guidance and their share are the column's; embedding, encoding and writing are not in it.
+
+def cost_of_own_view(folder: Path, options: Mapping[str, Any], device: str) -> tuple[float, float]:
+    """(operations, seconds in fp32) of one view. folder: of the generator. options: of the identity of the column.
+
+    Embedding, encoding and writing are not in it.
     """
-    config = make_config(GenerateConfig, dict(options), "generate")
-    artifact = dataset.artifact("generator")
-    folder = open_own_folder(artifact.whole_folder())
-    encoder = open_encoder(CONDITION, dataset, device=device)
-    networks = Own.load(folder, encoder.width, "fp32", config.solver)
-    sampling = Sampling.of(config)
-    own = Own(networks, noise_space(folder, encoder.width), encoder, sampling, device)
-    condition, latents = torch.zeros(VIEWS, 2 * encoder.width), torch.zeros(VIEWS, *own.latent_shape)
-    with counting(networks.unet) as found:
-        own.pixels(condition, latents)
+    from diffusers import AutoencoderKL, UNet2DConditionModel
+
+    unet = UNet2DConditionModel.from_pretrained(folder / "unet", local_files_only=True).eval().to(device)
+    config = unet.config
+    latents = torch.zeros(VIEWS, config.in_channels, config.sample_size, config.sample_size, device=device)
+    condition = torch.zeros(VIEWS, config.projection_class_embeddings_input_dim, device=device)
+    flops, seconds = _measured(unet, lambda: unet(latents, 0, None, class_labels=condition), device)
+    passes = num_passes(options)
+    flops, seconds = passes * flops, passes * seconds
+    if (folder / "vae").is_dir():
+        autoencoder = AutoencoderKL.from_pretrained(folder / "vae", local_files_only=True).eval().to(device)
+        decoding, decoding_s = _measured(autoencoder, lambda: autoencoder.decode(latents), device)
+        flops, seconds = flops + decoding, seconds + decoding_s
+    return flops, seconds
+
+
+@torch.inference_mode()
+def _measured(network: nn.Module, act: Callable[[], Any], device: str) -> tuple[float, float]:
+    """Operations and seconds a view."""
+    with counting(network) as found:
+        act()
     started = time.perf_counter()
-    own.pixels(condition, latents)
+    act()
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()
     return found.flops / VIEWS, (time.perf_counter() - started) / VIEWS

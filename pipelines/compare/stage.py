@@ -28,7 +28,7 @@ class CompareStage(FitStage[CompareConfig]):
     """
 
     name: ClassVar[str] = "compare"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     logs: ClassVar[tuple[str, ...]] = (COSTS,)  # it holds times
     replaces: ClassVar[bool] = True
     """A comparison of fewer arms or seeds is replaced: all it says is in the runs."""

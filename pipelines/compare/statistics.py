@@ -17,7 +17,7 @@ EXACT = 14
 SAMPLED = 100_000
 FAR = 4.0
 """Standard errors of a true difference beyond which nobody finds its opposite."""
-MOST_SEEDS = 10_000
+MAX_SEEDS = 10_000
 """Seeds beyond which "needs about N" says that many."""
 
 
@@ -124,8 +124,8 @@ def seeds_needed(sd: float, wanted: float, *, alpha: float, power: float, at_lea
     low, high = at_least, at_least
     while power_of(high, wanted / sd, alpha) < power:
         low, high = high, 2 * high
-        if high > MOST_SEEDS:
-            return MOST_SEEDS
+        if high > MAX_SEEDS:
+            return MAX_SEEDS
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if power_of(middle, wanted / sd, alpha) < power else (low, middle)

@@ -22,7 +22,7 @@ class Rules:
     matters: float = 1.0
 
     @property
-    def least_seeds(self) -> int:
+    def min_seeds(self) -> int:
         """The fewest pairs of which all can win without that being likelier than alpha by chance: 6 for 5 %."""
         n = 2
         while smallest_p(n) > self.alpha:
@@ -31,15 +31,16 @@ class Rules:
 
     def sentences(self) -> list[str]:
         """The rules for people, in the order in which they are asked."""
-        n = self.least_seeds
+        n = self.min_seeds
+        points = f"{self.matters:g} point{'' if self.matters == 1 else 's'}"
         return [
             f"fewer than {n} seeds are {UNDECIDABLE}: all of {n - 1} seeds win by chance with probability "
             f"{smallest_p(n - 1):.4g}, above {self.alpha:g}",
             f"an arm {HELPS} ({HURTS}) where the paired difference over seeds is above (below) 0 by Student's test at "
             f"{self.alpha:g}, corrected for the number of probes (Holm)",
             f"there is {NO_DIFFERENCE} where the {100 * (1 - self.alpha):g} % t interval holds no difference of "
-            f"{self.matters:g} points or more, which is what matters here",
-            f"everything else is {UNDECIDABLE}, and needs as many seeds as find {self.matters:g} points with "
+            f"{points} or more, which is what matters here",
+            f"everything else is {UNDECIDABLE}, and needs as many seeds as find a difference of {points} with "
             f"probability {self.power:g}",
             f"an arm is {WORTH} where it helps against the reference trained longer by the same cost",
         ]
@@ -58,7 +59,7 @@ class Verdict:
 
 def judge(found: Paired, p_holm: float, rules: Rules, *, probes: int = 1) -> Verdict:
     """p_holm: `found.p_t` corrected for all probes of the arm, of which there are so many."""
-    if found.n < rules.least_seeds or found.low is None or found.high is None or found.sd is None:
+    if found.n < rules.min_seeds or found.low is None or found.high is None or found.sd is None:
         return Verdict(UNDECIDABLE, _needed(found, rules, probes))
     if p_holm <= rules.alpha and found.mean != 0:
         return Verdict(HELPS if found.mean > 0 else HURTS)
@@ -75,7 +76,7 @@ def judge_cost(against_control: Verdict) -> Verdict:
 
 
 def _needed(found: Paired, rules: Rules, probes: int) -> int:
-    least = max(rules.least_seeds, found.n + 1)
+    least = max(rules.min_seeds, found.n + 1)
     if found.sd is None:
         return least
     return seeds_needed(found.sd, rules.matters, alpha=rules.alpha / probes, power=rules.power, at_least=least)

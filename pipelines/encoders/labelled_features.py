@@ -1,5 +1,7 @@
 """Features of labelled images, for probes during and after a training."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -19,26 +21,23 @@ BATCH = 256
 
 
 def labelled_features(
-    extractor: FeatureExtractor, images: Column, reader: SampleReader, attached: Labels | None = None
-) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]] | None:
-    """Features of centre squares with their labels, on the CPU; None when an image has no label.
+    extractor: FeatureExtractor, images: Column, keys: Sequence[str], reader: SampleReader, attached: Labels
+) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
+    """Features of centre squares of `PROBE_ROWS` of the images with these keys, all of which have a label, and their
+    labels, on the CPU.
 
     attached: labels of images that have none of their own.
     Raises `DataError` for an image that does not decode.
     """
-    keys = images.keys()
-    chosen = set(smallest(keys, PROBE_ROWS))
-    rows = (Row(key, images.fields(index)) for index, key in enumerate(keys) if key in chosen)
-    attached = attached or Labels()
+    places = sorted(images.place_of[key] for key in smallest(keys, PROBE_ROWS))
+    all_keys = images.keys()
+    rows = (Row(all_keys[place], images.fields(place)) for place in places)
     features: list[Tensor] = []
     labels: list[int] = []
     for batch in batches(rows, BATCH):
-        found = [attached.of(row.key, row.fields) for row in batch]
-        known = [int(label) for label in found if label is not None]
-        if len(known) < len(batch):
-            return None
-        labels += known
+        labels += [int(label) for row in batch if (label := attached.of(row.key, row.fields)) is not None]
         pixels = [reader(row).image.to(extractor.device) for row in batch]
         squares = centre_squares(pixels, extractor.side_px)
         features.append(extractor.features(extractor.render(pixels, squares, torch.arange(len(pixels)))).cpu())
-    return (torch.cat(features), torch.tensor(labels)) if features else None
+    assert len(labels) == len(places), "all of these images have a label"
+    return torch.cat(features), torch.tensor(labels)

@@ -78,6 +78,11 @@ def encoder_reads(name: str) -> tuple[str, ...]:
     return (name,) if encoder_card(name).weights == "artifact" else ()
 
 
+def weights_from_outside(name: str) -> bool:
+    """Whether the encoder's weights lie neither in the dataset nor in the code."""
+    return encoder_card(name).weights in ("published", "folder") and not name.endswith("/random")
+
+
 def resolve_precision(precision: AnyPrecision, device: str, encoder: str | None = None) -> Precision:
     """What "auto" means: half precision on a GPU. An encoder trained by viewkit itself is small, and runs in fp32."""
     if precision != "auto":

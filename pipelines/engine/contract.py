@@ -7,7 +7,7 @@ the result is its config.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
@@ -16,6 +16,7 @@ import numpy as np
 
 from viewkit.pipelines.engine.config import identity_values
 from viewkit.pipelines.engine.seeds import stream
+from viewkit.pipelines.engine.workers import Report
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 from viewkit.shards.identity import Identity
@@ -24,6 +25,7 @@ from viewkit.shards.sources import ColumnSources, Sources
 from viewkit.shards.stores.mounts import mirror_of
 
 ShardFn = Callable[[Iterator[Row]], Iterator[Row | Reject]]
+PartFn = Callable[[Any, Report], Any]
 Config = TypeVar("Config")
 
 
@@ -56,11 +58,24 @@ class Silent:
         pass
 
 
+@runtime_checkable
+class Crew(Protocol):
+    """Who does the parts of a fit. is_alone: it is this process, to which cutting would be of no use."""
+
+    is_alone: bool
+
+    def do(self, parts: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """(place among `parts`, what the stage's `part_work` found in it), as they are done. May be called again:
+        models stay loaded."""
+
+
 @dataclass(frozen=True)
 class Run:
     """What a stage is given: where its inputs are, where it writes, on which device, and its random streams.
 
     folder: the column's or artifact's folder. A fit stage writes its files there; a map stage writes nothing itself.
+    crew: who does the parts of a fit that has some. threads: of a worker that does parts, those that `side_by_side` may
+    take; None: as many as it likes.
     """
 
     dataset: Dataset
@@ -70,6 +85,8 @@ class Run:
     device: str = "cpu"
     progress: Progress = field(default_factory=Silent)
     remade: tuple[str, ...] = ()
+    crew: Crew | None = None
+    threads: int | None = None
 
     def keep(self) -> None:
         """Called when work that an interrupted stage goes on from has been saved in the folder. Of a dataset in a store
@@ -194,6 +211,8 @@ class FitStage(Stage[Config]):
     """Whether it trains networks: then all threads share its sums, and its last bits depend on their number."""
     distributed: ClassVar[bool] = False
     """Whether it may run on several processes, started by torchrun; `fit` then runs on all, and the main one writes."""
+    in_parts: ClassVar[bool] = False
+    """Whether `fit` leaves what takes long to `run.crew`, in parts that add up exactly whoever does them (`parts`)."""
     replaces: ClassVar[bool] = False
     """Whether a finished artifact of another identity is simply written anew, as a report is, and not refused."""
 
@@ -208,6 +227,15 @@ class FitStage(Stage[Config]):
 
         Called again after an interruption with whatever the folder then holds; resume from it or start over.
         """
+
+    def part_work(self, config: Config, run: Run) -> PartFn:
+        """Load models once per worker; return the function that is then called for every part that `fit` gave to
+        `run.crew`, with a function for news: counts of what is done.
+
+        Parts and results travel between processes: numpy arrays, no tensors, which torch would share. The function
+        writes nothing, and a part's result does not depend on other parts.
+        """
+        raise NotImplementedError(f"{self.name} has no parts")
 
     def plan(self, config: Config, run: Run) -> Mapping[str, Any]:
         """Numbers for ``--dry-run``: what would be done and an estimate of the time, measured on this machine."""

@@ -1,6 +1,7 @@
 """How a stage is run: what changes its speed and its safety, never its result."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -47,7 +48,54 @@ class Devices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Execution(Devices):
+class Spread(Devices):
+    """Options of a fit stage whose parts several processes may do; no part of its identity."""
+
+    GROUP: ClassVar[str] = RUNNING
+
+    workers: Annotated[
+        int | None,
+        "processes; default: one per GPU, and on a CPU one, which computes on all cores; with --on ray at most so many",
+    ] = None
+    on: Annotated[
+        str, "where parts are done: here, ray (the cluster it finds) or ray://HOST:PORT; see docs/cluster.md"
+    ] = HERE
+
+    def __post_init__(self) -> None:
+        most = 8 * cores()
+        if self.is_here and self.workers is not None and not 1 <= self.workers <= most:
+            raise ConfigError(f"--workers is {self.workers}; it must lie in 1 ... {most}, eight per core")
+        if not self.is_here:
+            self._check_ray()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the work is done on this machine."""
+        return self.on == HERE
+
+    def _check_ray(self) -> None:
+        host, colon, port = self.on.removeprefix("ray://").rpartition(":")
+        if self.on != RAY and not (self.on.startswith("ray://") and host and colon and port.isdecimal()):
+            raise ConfigError(f"--on is '{self.on}'; it is {HERE}, {RAY} (the cluster it finds) or ray://HOST:PORT")
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"--workers is {self.workers}; with --on {RAY} it is a number of actors, at least 1")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ConfigError(
+                f"--device is '{self.device}', and with --on {RAY} it is auto, cpu or cuda: Ray says which GPU is free"
+            )
+        if self.profile is not None:
+            raise ConfigError(
+                f"--profile and --on {RAY} do not go together, the clocks of several machines differ; profile "
+                "a little of it on one machine, with --workers"
+            )
+
+    def fit_processes(self, devices: Sequence[str]) -> int:
+        """How many processes of this machine do the parts of a fit."""
+        return self.workers or len(devices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution(Spread):
     """Options of a map stage that are no part of its identity."""
 
     GROUP: ClassVar[str] = RUNNING
@@ -63,35 +111,10 @@ class Execution(Devices):
     max_rejects: Annotated[float, "share of rejected rows above which the stage fails"] = 0.01
 
     def __post_init__(self) -> None:
-        most = 8 * cores()
-        if self.is_here and self.workers is not None and not 1 <= self.workers <= most:
-            raise ConfigError(f"--workers is {self.workers}; it must lie in 1 ... {most}, eight per core")
+        super().__post_init__()
         if not 0 <= self.max_rejects <= 1:
             raise ConfigError(f"--max-rejects is {self.max_rejects}; it is a share, from 0 to 1")
         self.part_of()
-        if not self.is_here:
-            self._check_ray()
-
-    @property
-    def is_here(self) -> bool:
-        """Whether shards are done on this machine."""
-        return self.on == HERE
-
-    def _check_ray(self) -> None:
-        host, colon, port = self.on.removeprefix("ray://").rpartition(":")
-        if self.on != RAY and not (self.on.startswith("ray://") and host and colon and port.isdecimal()):
-            raise ConfigError(f"--on is '{self.on}'; it is {HERE}, {RAY} (the cluster it finds) or ray://HOST:PORT")
-        if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"--workers is {self.workers}; with --on {RAY} it is a number of actors, at least 1")
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise ConfigError(
-                f"--device is '{self.device}', and with --on {RAY} it is auto, cpu or cuda: Ray says which GPU is free"
-            )
-        if self.profile is not None:
-            raise ConfigError(
-                f"--profile and --on {RAY} do not go together, the clocks of several machines differ; profile some "
-                "shards on one machine, with --workers"
-            )
 
     def part_of(self) -> tuple[int, int]:
         """(i, n) of ``--part i/n``."""
@@ -105,6 +128,10 @@ class Execution(Devices):
         """How many processes for `shards` shards."""
         default = min(cores(), MAX_WORKERS) if devices == ["cpu"] else len(devices)
         return max(1, min(self.workers or default, shards))
+
+    def fit_processes(self, devices: Sequence[str]) -> int:
+        """Of a fit that a column waits for; on a CPU one process, as the fit computes on all cores by itself."""
+        return min(self.workers or len(devices), len(devices))
 
 
 def is_part(execution: Devices) -> bool:

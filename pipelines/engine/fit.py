@@ -3,11 +3,11 @@
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from viewkit.pipelines.engine.contract import FitStage, Progress, Silent, is_growth
+from viewkit.pipelines.engine.contract import Crew, FitStage, Progress, Silent, is_growth
 from viewkit.pipelines.engine.execution import Devices, cores, is_part
 from viewkit.pipelines.engine.folder import (
     claim,
@@ -17,6 +17,7 @@ from viewkit.pipelines.engine.folder import (
     run_of,
     tell_of_other_software,
 )
+from viewkit.pipelines.engine.parts import cluster_of, crew_of, devices_of_fit, spreads, workers_of_fit
 from viewkit.pipelines.engine.summary import Summary
 from viewkit.pipelines.engine.threads import one_thread, thread_advice
 from viewkit.shards.artifact import IDENTITY, RECEIPT, Artifact, finish_artifact
@@ -27,22 +28,27 @@ from viewkit.shards.identity import Identity
 from viewkit.shards.lock import Say, artifact_lock
 from viewkit.shards.removal import strangers
 from viewkit.shards.spans import span
-from viewkit.shards.stores.mounts import bring_unfinished, drop_claim, forget_folder, settle_artifact
+from viewkit.shards.stores.mounts import bring_unfinished, forget_folder, mirror_of, settle_artifact
 
 
 def run_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices, progress: Progress) -> Summary:
     """Under torchrun all processes come here: the main one claims the folder, all fit, the main one finishes."""
     from viewkit.pipelines.distributed import is_main, world  # imports torch, which packing does without
 
-    with world(execution.devices()[0], stage.name, allowed=stage.distributed) as device:
-        said = [*stage.advice(config, dataset, device), *_advice(stage, device)] if is_main() else []
-        config = stage.for_images(stage.on_device(config, device), dataset, device)
-        if is_main():
-            return _run_main(stage, config, dataset, device, progress, said, waits=is_part(execution))
-        if _broadcast(None):
-            bring_unfinished(dataset.path / stage.writes)
-            stage.fit(config, run_of(stage, config, dataset, device, Silent()))
-        return Summary(stage.name, dataset.path / stage.writes, written=0)
+    with cluster_of(stage, execution):
+        devices = devices_of_fit(stage, execution)
+        if spreads(stage, execution):
+            dataset = Dataset(dataset.path.absolute())  # other machines have another working folder
+        with world(devices[0], stage.name, allowed=stage.distributed) as device:
+            said = [*stage.advice(config, dataset, device), *_advice(stage, device)] if is_main() else []
+            config = stage.for_images(stage.on_device(config, device), dataset, device)
+            if is_main():
+                crew = crew_of(stage, config, dataset, execution, devices, progress)
+                return _run_main(stage, config, dataset, device, progress, said, crew, waits=is_part(execution))
+            if _broadcast(None):
+                bring_unfinished(dataset.path / stage.writes)
+                stage.fit(config, run_of(stage, config, dataset, device, Silent()))
+            return Summary(stage.name, dataset.path / stage.writes, written=0)
 
 
 def _run_main(
@@ -52,11 +58,12 @@ def _run_main(
     device: str,
     progress: Progress,
     said: Sequence[str],
+    crew: AbstractContextManager[Crew | None],
     *,
     waits: bool,
 ) -> Summary:
-    """said: lines for whoever watches, where there is something to do. waits: for a process that writes the same
-    artifact, as the other tasks of an array may; else that is refused."""
+    """said: lines for whoever watches, where there is something to do. crew: entered for the fit itself. waits: for a
+    process that writes the same artifact, as the other tasks of an array may; else that is refused."""
     folder = dataset.path / stage.writes
     with ExitStack() as held:
         try:
@@ -81,8 +88,8 @@ def _run_main(
             for line in () if claimed else said:  # work that was begun keeps its threads
                 progress.message(f"{stage.name}: {line}")
             try:
-                with explained(folder), nullcontext() if stage.trains else one_thread(), span("fit"):
-                    numbers = stage.fit(config, run_of(stage, config, dataset, device, progress))
+                with explained(folder), nullcontext() if stage.trains else one_thread(), span("fit"), crew as hired:
+                    numbers = stage.fit(config, run_of(stage, config, dataset, device, progress, hired))
             except ViewkitError:
                 _drop_empty_claim(folder)
                 raise
@@ -131,8 +138,9 @@ def _identity(stage: FitStage[Any], config: Any, dataset: Dataset) -> Identity:
     return wanted
 
 
-def identity_of_fit(stage: FitStage[Any], config: Any, dataset: Dataset, device: str) -> Identity:
+def identity_of_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices) -> Identity:
     """The identity that `run_fit` would claim an empty folder with."""
+    device = devices_of_fit(stage, execution)[0]
     config = stage.for_images(stage.on_device(config, device), dataset, device)
     return identity_of(stage, config, stage.inputs(config, dataset), {})
 
@@ -164,20 +172,27 @@ def _broadcast(fits: bool | None) -> bool:
 
 
 def _drop_empty_claim(folder: Path) -> None:
-    """A fit that failed before it wrote anything leaves no trace, so that the corrected command is not refused."""
+    """A fit that failed before it wrote anything leaves no trace, so that the corrected command is not refused.
+
+    In a store its claim stays: another machine may have found it there, and be at work under it.
+    """
+    if mirror_of(folder) is not None:
+        return
     with suppress(OSError):  # the folder may be gone, or unreadable: the error at hand says more
         if [path.name for path in folder.iterdir()] == [IDENTITY]:
-            drop_claim(folder / IDENTITY)
             shutil.rmtree(folder)
 
 
 def _make_room(stage: FitStage[Any], folder: Path, identity: Identity) -> None:
-    """Delete what another identity left, where that loses nothing: see `FitStage.resumes` and `FitStage.replaces`."""
+    """Delete what another identity left, where that loses nothing: see `FitStage.resumes` and `FitStage.replaces`.
+
+    In a store another machine may be at work under that identity, so there nothing unfinished is deleted.
+    """
     artifact = Artifact(folder, stage.writes)
     if not (folder / IDENTITY).exists() or artifact.identity == identity:
         return
-    has_work = artifact.is_complete or (stage.resumes and any(path.name != IDENTITY for path in folder.iterdir()))
-    if stage.replaces or not has_work:
+    begun = mirror_of(folder) is not None or (stage.resumes and any(path.name != IDENTITY for path in folder.iterdir()))
+    if stage.replaces or not (artifact.is_complete or begun):
         _refuse_strangers(stage, folder)
         forget_folder(folder)
         shutil.rmtree(folder)
@@ -195,7 +210,13 @@ def _refuse_strangers(stage: FitStage[Any], folder: Path) -> None:
 
 def plan_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices) -> dict[str, Any]:
     """Whether the artifact is there, else what the stage says it would do; writes nothing."""
-    device, given = execution.devices()[0], config
+    with cluster_of(stage, execution):
+        return _plan_fit(stage, config, dataset, execution)
+
+
+def _plan_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Devices) -> dict[str, Any]:
+    devices, given = devices_of_fit(stage, execution), config
+    device = devices[0]
     config = stage.for_images(stage.on_device(config, device), dataset, device)
     identity = _identity(stage, config, dataset)
     folder = dataset.path / stage.writes
@@ -210,5 +231,12 @@ def plan_fit(stage: FitStage[Any], config: Any, dataset: Dataset, execution: Dev
     if (folder / IDENTITY).exists() and artifact.is_complete and not stage.replaces:
         refuse_another(stage, dataset, folder / IDENTITY, identity)
         return {**plan, "done": True}
-    run = run_of(stage, config, dataset, device, Silent())
-    return {**plan, "done": False, **stage.plan(config, run)}
+    if spreads(stage, execution) and device not in ("cpu", *Devices().devices()):
+        lacking = f"no estimate: the rate would be measured on {device}, which this machine lacks"
+        return {**plan, "done": False, "notes": [*notes, lacking]}
+    found = dict(stage.plan(config, run_of(stage, config, dataset, device, Silent())))
+    if (workers := workers_of_fit(stage, execution, devices)) > 1:
+        found["workers"] = workers
+        if "estimated_s" in found:
+            found["estimated_s"] = round(found["estimated_s"] / workers, 1)
+    return {**plan, "done": False, **found}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from viewkit.pipelines.engine.contract import Progress, Run, Stage
+from viewkit.pipelines.engine.contract import Crew, Progress, Run, Stage
 from viewkit.pipelines.engine.renderer import renderer_name
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
@@ -17,10 +17,18 @@ def identity_of(stage: Stage[Any], config: Any, inputs: Mapping[str, str], plan:
     return Identity(stage.name, stage.version, stage.settings(config), inputs, plan)
 
 
-def run_of(stage: Stage[Any], config: Any, dataset: Dataset, device: str, progress: Progress) -> Run:
+def run_of(
+    stage: Stage[Any],
+    config: Any,
+    dataset: Dataset,
+    device: str,
+    progress: Progress,
+    crew: Crew | None = None,
+    threads: int | None = None,
+) -> Run:
     """What the stage is given."""
     folder, seed, remade = dataset.path / stage.writes, getattr(config, "seed", 0), getattr(stage, "remade", ())
-    return Run(dataset, folder, stage.name, seed, device, progress, remade)
+    return Run(dataset, folder, stage.name, seed, device, progress, remade, crew, threads)
 
 
 def claim(

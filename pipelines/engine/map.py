@@ -24,13 +24,13 @@ from viewkit.shards.column import Column, ShardFacts
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import make_folder
-from viewkit.shards.identity import Identity
+from viewkit.shards.identity import COLUMN, Identity
 from viewkit.shards.lock import claim_lock, writer_lock
 from viewkit.shards.receipt import Receipt, shard_name
 from viewkit.shards.sources import Sources
 from viewkit.shards.spans import span
 from viewkit.shards.spool import remove_spools
-from viewkit.shards.stores.mounts import drop_claim, list_urls
+from viewkit.shards.stores.mounts import list_urls, mirror_of
 from viewkit.shards.writer import settle
 
 
@@ -126,11 +126,11 @@ def _run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exe
     make_folder(folder)
     with writer_lock(dataset.path, stage.writes, execution.part_of()):
         with claim_lock(dataset.path, stage.writes), span("claim"):
-            remove_parts(folder, ["column.json"])
+            remove_parts(folder, [COLUMN])
             if execution.part_of()[1] == 1:
                 drop_empty_claim(folder)
                 make_folder(folder)
-            claim(stage, dataset, folder / "column.json", ready.identity)
+            claim(stage, dataset, folder / COLUMN, ready.identity)
         column = Column(folder)
         done, left = ready.divide(column.complete_shards())
         remove_parts(folder, [shard_name(shard) for shard in done])
@@ -142,7 +142,7 @@ def _run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exe
         total = summary.seen + ready.rows_in(left)
         _check_rejects(stage, summary, total, execution.max_rejects)
         if done and left:
-            tell_of_other_software(folder / "column.json", None, progress)
+            tell_of_other_software(folder / COLUMN, None, progress)
         if left and ready.identity.earlier and min(left) >= (before := ready.identity.earlier[-1].plan["shards"]):
             progress.message(f"{stage.name}: {stage.writes} has {before} shards already; only the new images are done")
         for note in ready.sources.notes:
@@ -171,11 +171,15 @@ def _run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exe
 
 
 def drop_empty_claim(folder: Path) -> None:
-    """Delete a claim that nothing was written under: of a run that was refused, or killed before its first shard."""
+    """Delete a claim that nothing was written under: of a run that was refused, or killed before its first shard.
+
+    In a store it stays: another machine may have found it there, and be at work under it.
+    """
+    if mirror_of(folder) is not None:
+        return
     with suppress(OSError):  # the folder may be gone, or unreadable: the error at hand says more
-        if [path.name for path in folder.iterdir()] == ["column.json"]:
-            drop_claim(folder / "column.json")
-            (folder / "column.json").unlink()
+        if [path.name for path in folder.iterdir()] == [COLUMN]:
+            (folder / COLUMN).unlink()
             folder.rmdir()
 
 
@@ -205,7 +209,7 @@ def _receipts(ready: Prepared, left: list[int], progress: Progress) -> Iterator[
 def _receipts_on_ray(ready: Prepared, left: list[int], tell: Report) -> Iterator[Receipt]:
     from viewkit.pipelines.engine.on_ray import run_on_ray
 
-    claim, uses_torch = ready.folder / "column.json", ready.stage.uses_torch
+    claim, uses_torch = ready.folder / COLUMN, ready.stage.uses_torch
     limits = Limits(workers=ready.execution.workers)
     for _, receipt in run_on_ray(ready.work, left, claim, ready.devices[0], tell, limits, uses_torch=uses_torch):
         yield receipt

@@ -12,6 +12,7 @@ from viewkit.pipelines.engine.map import Prepared, on_cluster, prepare_map
 from viewkit.pipelines.engine.threads import one_thread
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.identity import COLUMN
 from viewkit.shards.row import Row
 from viewkit.shards.tar import row_bytes
 
@@ -28,10 +29,10 @@ def plan_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exe
 def _plan_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Execution) -> dict[str, Any]:
     ready = prepare_map(stage, config, dataset, execution)
     complete: list[int] = []
-    if (ready.folder / "column.json").exists():
+    if (ready.folder / COLUMN).exists():
         column = Column(ready.folder)
         if complete := column.complete_shards():
-            refuse_another(stage, dataset, ready.folder / "column.json", ready.identity)
+            refuse_another(stage, dataset, ready.folder / COLUMN, ready.identity)
     _, left = ready.divide(complete)
     rows, workers = ready.rows_in(left), _num_workers(ready, len(left))
     plan: dict[str, Any] = {

@@ -1,7 +1,8 @@
-"""Shards on a Ray cluster: `workers.run_shards` over actors on many machines. Ray is imported when it is asked for.
+"""Shards on a Ray cluster: `workers.Workers` over actors on many machines. Ray is imported when it is asked for.
 
 Ray's own retries are off: a lost actor is killed and another one started, and only one that has answered is given work.
-What is to be done is decided by `schedule.Schedule`; shard numbers and receipts are all that travels.
+What is to be done is decided by `schedule.Schedule`. Of a column shard numbers and receipts are all that travels; the
+parts of a fit and what they found travel whole.
 """
 
 import queue
@@ -12,15 +13,16 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from viewkit.pipelines.engine.ray_cluster import offered, seats, why_lost
-from viewkit.pipelines.engine.schedule import Action, Drop, Give, Limits, Schedule, Start
+from viewkit.pipelines.engine.schedule import Give, Limits, Schedule, Start
 from viewkit.pipelines.engine.shard_actor import SEEN_S, News, Orders, ShardActor
+from viewkit.pipelines.engine.units import SHARDS, Unit, Words, shard_units
 from viewkit.pipelines.engine.workers import PATIENCE_S, Report, Work
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import read_file
-from viewkit.shards.receipt import shard_name
 from viewkit.shards.stores.mounts import mirror_of
 
 
@@ -47,46 +49,85 @@ def run_on_ray(
     *,
     uses_torch: bool = True,
     pace: Pace | None = None,
-    named: Callable[[int], str] = lambda shard: f"shard {shard_name(shard)}",
 ) -> Iterator[tuple[int, Any]]:
     """Do every shard on the cluster that this process is connected to; yields (shard, result) as they are done.
 
-    make_work, named: as `run_shards` takes them. claim: a file that every node must see as this one does. device: "cpu"
-    for an actor per CPU, else one per GPU. Raises what a worker raised, and `DataError` when no node has what is asked
-    for, a shard's workers died too often, or nobody is left.
+    The arguments are those of `Actors`, which says what is raised.
     """
-    pace = pace or PACE
-    if not seats(device):
-        raise DataError(
-            f"no node of the cluster has a {'CPU' if device == 'cpu' else 'GPU'} to offer ({offered()}); "
-            "add one with 'ray start --address', and run the same command again"
+    with Actors(make_work, claim, device, report, limits, uses_torch=uses_torch, pace=pace) as crew:
+        yield from crew.do(shard_units(shards))
+
+
+class Actors:
+    """Actors that keep what they have loaded for all that is to be done on the cluster.
+
+    make_work, words: as `workers.Workers` takes them. claim: a file that every node must see as this one does. device:
+    "cpu" for an actor per CPU, else one per GPU. `DataError` when no node has what is asked for.
+    """
+
+    def __init__(
+        self,
+        make_work: Callable[[int], Work],
+        claim: Path,
+        device: str,
+        report: Report,
+        limits: Limits,
+        *,
+        uses_torch: bool = True,
+        pace: Pace | None = None,
+        words: Words = SHARDS,
+    ) -> None:
+        self.pace, self.report, self.device = pace or PACE, report, device
+        if not seats(device):
+            raise DataError(
+                f"no node of the cluster has a {'CPU' if device == 'cpu' else 'GPU'} to offer ({offered()}); "
+                "add one with 'ray start --address', and run the same command again"
+            )
+        orders = Orders(
+            made=bytes(ForkingPickler.dumps(make_work)),
+            number=0,
+            claim=str(claim.absolute()),
+            sha256=sha256(read_file(claim)).hexdigest(),
+            folder=str(Path.cwd()),
+            uses_torch=uses_torch,
+            seen_s=self.pace.seen_s,
+            mirror=None if (mirror := mirror_of(claim)) is None else bytes(ForkingPickler.dumps(mirror)),
         )
-    orders = Orders(
-        made=bytes(ForkingPickler.dumps(make_work)),
-        number=0,
-        claim=str(claim.absolute()),
-        sha256=sha256(read_file(claim)).hexdigest(),
-        folder=str(Path.cwd()),
-        uses_torch=uses_torch,
-        seen_s=pace.seen_s,
-        mirror=None if (mirror := mirror_of(claim)) is None else bytes(ForkingPickler.dumps(mirror)),
-    )
-    schedule, crew, rows = Schedule(shards, limits, named), _Crew(orders, device, pace.news_s), _Rows()
-    look_at = 0.0
-    try:
+        self._schedule = Schedule([], limits, words)
+        self._crew, self._rows = _Crew(orders, device, self.pace.news_s), _Rows()
+        self._look_at = 0.0
+
+    def __enter__(self) -> "Actors":
+        return self
+
+    def do(self, units: Sequence[Unit]) -> Iterator[tuple[int, Any]]:
+        """Do every unit; yields (its number, result) as they are done. No number comes twice in a job.
+
+        Raises what a worker raised, and `DataError` when a unit's workers died too often, or nobody is left.
+        """
+        schedule, crew = self._schedule, self._crew
+        tasks = {unit.number: unit for unit in units}
+        schedule.more(list(tasks))
         while schedule.undone:
-            if (now := time.monotonic()) >= look_at:
-                look_at = now + pace.look_s
-                schedule.nodes(seats(device))
+            if (now := time.monotonic()) >= self._look_at:
+                self._look_at = now + self.pace.look_s
+                schedule.nodes(seats(self.device))
             for action in schedule.actions(now):
-                crew.act(action)
                 if isinstance(action, Give):
-                    rows.begin(action.worker)
-            for worker, answer in crew.answers(min(look_at - now, pace.news_s)):
+                    self._rows.begin(action.worker)
+                    crew.ask(action.worker, tasks[action.shard])
+                elif isinstance(action, Start):
+                    crew.start(action.worker, action.node)
+                else:
+                    crew.kill(action.worker)
+            for worker, answer in crew.answers(min(self._look_at - now, self.pace.news_s)):
                 if worker in schedule.crew:
-                    yield from _heard(schedule, crew, rows, worker, answer, report)
-    finally:
-        crew.dismiss()
+                    yield from _heard(schedule, crew, self._rows, worker, answer, self.report)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._crew.dismiss()
 
 
 def _heard(
@@ -96,7 +137,7 @@ def _heard(
     if isinstance(answer, _Gone):
         crew.kill(worker)
         if (shard := schedule.crew[worker].shard) is not None and shard in schedule.undone:
-            report(f"a worker was lost ({answer.reason}); {schedule.named(shard)} is handed out again")
+            report(f"a worker was lost ({answer.reason}); {schedule.words.named(shard)} is handed out again")
         schedule.died(worker, time.monotonic(), answer.reason, with_node=answer.with_node)
         schedule.nodes(seats(crew.device))
     elif isinstance(answer, News):
@@ -163,15 +204,7 @@ class _Crew:
         self._answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._kind = ray.remote(ShardActor)
 
-    def act(self, action: Action) -> None:
-        if isinstance(action, Start):
-            self._start(action.worker, action.node)
-        elif isinstance(action, Give):
-            self.ask(action.worker, action.shard)
-        elif isinstance(action, Drop):
-            self.kill(action.worker)
-
-    def _start(self, worker: int, node: str) -> None:
+    def start(self, worker: int, node: str) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         takes = {"num_cpus": 1} if self.device == "cpu" else {"num_cpus": 0, "num_gpus": 1}
@@ -180,9 +213,9 @@ class _Crew:
         self._actors[worker] = kind.remote(replace(self.orders, number=worker))
         self._expect(worker, self._actors[worker].look.remote())
 
-    def ask(self, worker: int, shard: int | None = None) -> None:
-        """For news; of a shard that it is to begin, or of the one at hand."""
-        self._expect(worker, self._actors[worker].news.remote(shard, self.news_s))
+    def ask(self, worker: int, unit: Unit | None = None) -> None:
+        """For news; of a unit that it is to begin, or of the one at hand."""
+        self._expect(worker, self._actors[worker].news.remote(unit, self.news_s))
 
     def _expect(self, worker: int, answer: Any) -> None:
         self._waiting[worker] = answer

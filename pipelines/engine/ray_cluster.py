@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from viewkit.pipelines.engine.execution import RAY, Execution
+from viewkit.pipelines.engine.execution import RAY, Spread
 from viewkit.pipelines.engine.interrupts import STOPPING
 from viewkit.shards.errors import ConfigError
 
@@ -77,7 +77,7 @@ def _own_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def device_on_ray(execution: Execution) -> str:
+def device_on_ray(execution: Spread) -> str:
     """Where models run on the cluster: its GPUs where it has any and ``--device`` is not cpu."""
     if execution.device == "cpu":
         return "cpu"

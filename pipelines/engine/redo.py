@@ -26,7 +26,7 @@ def replaced_by(stage: Stage[Any], config: Any, dataset: Dataset, execution: Dev
         wanted = prepare_map(stage, config, dataset, execution).identity
     else:
         assert isinstance(stage, FitStage)
-        wanted = identity_of_fit(stage, config, dataset, execution.devices()[0])
+        wanted = identity_of_fit(stage, config, dataset, execution)
     found = dataset.identity(stage.writes)
     if found == wanted or wanted.is_grown_from(found):
         return []

@@ -1,15 +1,16 @@
 """Who does which shard on a cluster: starts, hand-outs, deaths, stragglers. Events in, actions out.
 
 Nothing here knows a cluster or a clock: `on_ray` drives it with what Ray says, tests and simulations with what they
-make up. The first receipt of a shard counts, so a shard that is done twice costs time and never correctness.
+make up. The first receipt of a shard counts, so a shard that is done twice costs time and never correctness. Parts of a
+fit are handed out in the same way, by their numbers.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from viewkit.pipelines.engine.units import SHARDS, Words
 from viewkit.shards.errors import DataError
-from viewkit.shards.receipt import shard_name
 
 MOST_REST_S = 300.0
 """How long a node on which workers do not start is left alone at most."""
@@ -79,13 +80,8 @@ class _Node:
 class Schedule:
     """Times are seconds of any one clock. Raises `DataError` where the work cannot go on."""
 
-    def __init__(
-        self,
-        shards: Sequence[int],
-        limits: Limits,
-        named: Callable[[int], str] = lambda shard: f"shard {shard_name(shard)}",
-    ) -> None:
-        self.limits, self.named = limits, named
+    def __init__(self, shards: Sequence[int], limits: Limits, words: Words = SHARDS) -> None:
+        self.limits, self.words = limits, words
         self.undone = set(shards)
         self.crew: dict[int, _Worker] = {}
         self._left = deque(shards)
@@ -100,6 +96,11 @@ class Schedule:
         self._started = self._most = self._in_a_row = 0
         self._alone_since: float | None = None
         self._last = "no node has offered a place"
+
+    def more(self, shards: Sequence[int]) -> None:
+        """Others that are to be done, by the same workers."""
+        self.undone.update(shards)
+        self._left.extend(shards)
 
     # events
 
@@ -149,8 +150,8 @@ class Schedule:
             self._take_back(gone.shard, worker, with_node=with_node)
         if self._in_a_row >= max(self.limits.in_a_row, 2 * self._most):
             raise DataError(
-                f"{self._in_a_row} workers were lost in a row and no shard was finished in between (the last: "
-                f"{reason}); see to the nodes and run the same command again, what is finished is kept"
+                f"{self._in_a_row} workers were lost in a row and no {self.words.one} was finished in between (the "
+                f"last: {reason}); see to the nodes and {self.words.again}"
             )
 
     def _leave(self, worker: int) -> _Worker:
@@ -168,8 +169,8 @@ class Schedule:
         if self._deaths[shard] >= self.limits.deaths or self._losses[shard] >= self.limits.losses:
             count = self._deaths[shard] + self._losses[shard]
             raise DataError(
-                f"{self.named(shard)}: its worker died {count} times (the last: {self._last}), probably for want of "
-                "memory; give a worker more of it, what is finished is kept"
+                f"{self.words.named(shard)}: its worker died {count} times (the last: {self._last}), probably for want "
+                f"of memory; give a worker more of it{self.words.rest}"
             )
 
     # actions
@@ -220,8 +221,8 @@ class Schedule:
         hopeless = bool(there) and all(node.unfit for node in there)
         if hopeless or now - self._alone_since >= self.limits.alone_s:
             raise DataError(
-                f"no worker is left, and {len(self.undone)} shards are not done (the last: {self._last}); "
-                "see to the nodes and run the same command again, what is finished is kept"
+                f"no worker is left, and {len(self.undone)} {self.words.one}s are not done (the last: {self._last}); "
+                f"see to the nodes and {self.words.again}"
             )
 
     def _hand_outs(self, now: float) -> list[Give]:

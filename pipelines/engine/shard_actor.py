@@ -16,6 +16,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from viewkit.pipelines.engine.units import Unit
 from viewkit.pipelines.engine.workers import THREAD_VARIABLES, Work, as_told
 from viewkit.shards.errors import ViewkitError
 
@@ -45,8 +46,8 @@ class Orders:
 
 
 class News(NamedTuple):
-    """rows: done since the last call. messages: lines for the person who watches. done: (shard, result), or None.
-    error: what the driver is to raise."""
+    """rows: done since the last call. messages: lines for the person who watches. done: (number of the unit, result),
+    or None. error: what the driver is to raise."""
 
     rows: int = 0
     messages: tuple[str, ...] = ()
@@ -60,7 +61,7 @@ class ShardActor:
     def __init__(self, orders: Orders) -> None:
         os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))  # before torch is imported
         self.orders = orders
-        self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._todo: queue.SimpleQueue[Unit] = queue.SimpleQueue()
         self._said: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -92,10 +93,10 @@ class ShardActor:
             "same place"
         )
 
-    def news(self, shard: int | None, wait_s: float) -> News:
-        """Begin the shard, if there is one; then what has happened since the last call, waiting for it a while."""
-        if shard is not None:
-            self._begin(shard)
+    def news(self, unit: Unit | None, wait_s: float) -> News:
+        """Begin the unit, if there is one; then what has happened since the last call, waiting for it a while."""
+        if unit is not None:
+            self._begin(unit)
         rows = 0
         messages: list[str] = []
         with suppress(queue.Empty):
@@ -112,11 +113,11 @@ class ShardActor:
                     rows += value
         return News(rows, tuple(messages))
 
-    def _begin(self, shard: int) -> None:
+    def _begin(self, unit: Unit) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="shards", daemon=True)
             self._thread.start()
-        self._todo.put(shard)
+        self._todo.put(unit)
 
     def _serve(self) -> None:
         """Load the model once, on the thread that will use it; then shard after shard, until something fails."""
@@ -125,9 +126,9 @@ class ShardActor:
                 make_work: Callable[[int], Work] = ForkingPickler.loads(self.orders.made)
                 work = make_work(self.orders.number)
                 while True:
-                    shard = self._todo.get()
-                    done = work(shard, lambda news: self._said.put(("news", news)))
-                    self._said.put(("done", (shard, done)))
+                    unit = self._todo.get()
+                    done = work(unit.task, lambda news: self._said.put(("news", news)))
+                    self._said.put(("done", (unit.number, done)))
         except Exception as error:  # noqa: BLE001 whatever it is, the driver raises it
             self._said.put(("error", as_told(error, f"in a worker on node {socket.gethostname()}")))
 

@@ -1,6 +1,7 @@
 """Shards on spawned processes: hand one out at a time, notice a lost worker, stop when the parent is gone.
 
-The receipt on disk is the truth, so a lost worker or a shard that is done twice costs time and never correctness.
+The receipt on disk is the truth, so a lost worker or a shard that is done twice costs time and never correctness. Parts
+of a fit go the same way; of these the result that came back is the truth.
 """
 
 import multiprocessing
@@ -15,13 +16,14 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
+from types import TracebackType
 from typing import Any
 
 from viewkit.pipelines.engine.memory import OUT_OF_MEMORY, is_out_of_memory
 from viewkit.pipelines.engine.profile import Profiling
+from viewkit.pipelines.engine.units import SHARDS, Unit, Words, shard_units
 from viewkit.shards import spans
 from viewkit.shards.errors import DataError, ViewkitError
-from viewkit.shards.receipt import shard_name
 
 PATIENCE_S = 5.0
 """How long a worker may take to end when it is told to."""
@@ -31,69 +33,84 @@ TRIES = 2
 Report = Callable[[int | str], None]
 """Called with the number of rows done since the last call, or with a line for the person who watches."""
 
-Work = Callable[[int, Report], Any]
-"""Does one shard; returns what the parent should know about it (picklable)."""
+Work = Callable[[Any, Report], Any]
+"""Does one shard, or another unit's task; returns what the parent should know about it (picklable)."""
 
 
 @dataclass
 class _Worker:
     process: BaseProcess
     connection: Connection
-    shard: int | None = None
+    unit: Unit | None = None
 
 
 def run_shards(
-    make_work: Callable[[int], Work],
-    shards: Sequence[int],
-    workers: int,
-    report: Report,
-    named: Callable[[int], str] = lambda shard: f"shard {shard_name(shard)}",
+    make_work: Callable[[int], Work], shards: Sequence[int], workers: int, report: Report, words: Words = SHARDS
 ) -> Iterator[tuple[int, Any]]:
-    """Do every shard; yields (shard, result) as they are done.
+    """Do every shard; yields (shard, result) as they are done. The arguments are those of `Workers`."""
+    with Workers(make_work, workers, report, words) as crew:
+        yield from crew.do(shard_units(shards))
+
+
+class Workers:
+    """Processes that keep what they have loaded for all that is to be done.
 
     make_work: picklable; called once in every process with the worker's number, returns the function that does shards.
-    named: what a shard is called in errors.
-    Raises what a worker raised (a `ViewkitError` as itself, anything else with its traceback), and `DataError` when a
-    shard's worker died twice.
+    words: what a shard is called in errors.
     """
-    left = list(reversed(shards))
-    lost = dict.fromkeys(shards, 0)
-    crew: list[_Worker] = []
-    try:
-        for number in range(workers):
-            crew.append(_start(make_work, number))
-        while left or any(worker.shard is not None for worker in crew):
+
+    def __init__(self, make_work: Callable[[int], Work], workers: int, report: Report, words: Words = SHARDS) -> None:
+        self.make_work, self.workers, self.report, self.words = make_work, workers, report, words
+        self._crew: list[_Worker] = []
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def do(self, units: Sequence[Unit]) -> Iterator[tuple[int, Any]]:
+        """Do every unit; yields (its number, result) as they are done.
+
+        Raises what a worker raised (a `ViewkitError` as itself, anything else with its traceback), and `DataError` when
+        a unit's worker died twice.
+        """
+        crew, left = self._crew, list(reversed(units))
+        lost = dict.fromkeys((unit.number for unit in units), 0)
+        for number in range(len(crew), min(self.workers, len(units))):
+            crew.append(_start(self.make_work, number))
+        while left or any(worker.unit is not None for worker in crew):
             for number, worker in enumerate(crew):
-                if worker.shard is None and left and not _hand_out(worker, left):
-                    crew[number] = _replace(make_work, worker, number)
-            busy = {worker.connection: worker for worker in crew if worker.shard is not None}
+                if worker.unit is None and left and not _hand_out(worker, left):
+                    crew[number] = _replace(self.make_work, worker, number)
+            busy = {worker.connection: worker for worker in crew if worker.unit is not None}
             with spans.span("wait"):
                 ready = wait(list(busy))
             for connection in ready:
                 worker = busy[connection]  # type: ignore[index]
-                assert worker.shard is not None
+                assert worker.unit is not None
                 try:
                     kind, value = worker.connection.recv()
                 except (EOFError, OSError):  # it died, perhaps in the middle of a message
                     number = crew.index(worker)
-                    lost[worker.shard] += 1
-                    left.append(worker.shard)
-                    crew[number] = _replace(make_work, worker, number)
-                    _give_up_on(worker, lost, named)
+                    lost[worker.unit.number] += 1
+                    left.append(worker.unit)
+                    crew[number] = _replace(self.make_work, worker, number)
+                    _give_up_on(worker, lost, self.words)
                     continue
                 if kind == "news":
-                    report(value)
+                    self.report(value)
                 elif kind == "spans":
                     _keep(value)
                 elif kind == "done":
-                    shard, worker.shard = worker.shard, None
-                    yield shard, value
+                    unit, worker.unit = worker.unit, None
+                    yield unit.number, value
                 else:
                     raise value
-    finally:
-        for worker in crew:
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._crew:
             worker.process.terminate()
-        for worker in crew:
+        for worker in self._crew:
             worker.process.join(PATIENCE_S)
             if worker.process.is_alive():  # stopped, or held up in the kernel: it would never see the signal
                 worker.process.kill()
@@ -138,13 +155,13 @@ def _sigint_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _hand_out(worker: _Worker, left: list[int]) -> bool:
-    """Give the worker its next shard; False when it is no longer there to take it."""
+def _hand_out(worker: _Worker, left: list[Unit]) -> bool:
+    """Give the worker its next unit; False when it is no longer there to take it."""
     try:
-        worker.connection.send(left[-1])
+        worker.connection.send(left[-1].task)
     except OSError:
         return False
-    worker.shard = left.pop()
+    worker.unit = left.pop()
     return True
 
 
@@ -154,13 +171,12 @@ def _replace(make_work: Callable[[int], Work], worker: _Worker, number: int) -> 
     return _start(make_work, number)
 
 
-def _give_up_on(worker: _Worker, lost: dict[int, int], named: Callable[[int], str]) -> None:
-    shard = worker.shard
-    if shard is not None and lost[shard] >= TRIES:
+def _give_up_on(worker: _Worker, lost: dict[int, int], words: Words) -> None:
+    if worker.unit is not None and lost[worker.unit.number] >= TRIES:
         raise DataError(
-            f"{named(shard)}: its worker process died {TRIES} times "
+            f"{words.named(worker.unit.number)}: its worker process died {TRIES} times "
             f"(last exit code {worker.process.exitcode}), probably for want of memory; "
-            "run the same command with fewer processes, what is finished is kept"
+            f"run the same command with fewer processes{words.rest}"
         )
 
 
@@ -180,8 +196,8 @@ def _serve(made: bytes, number: int, connection: Connection, profiling: Profilin
             work = make_work(number)
         while True:
             with spans.span("wait"):
-                shard = connection.recv()
-            done = work(shard, lambda news: connection.send(("news", news)))
+                task = connection.recv()
+            done = work(task, lambda news: connection.send(("news", news)))
             if recorder is not None:
                 connection.send(("spans", recorder.take()))
             connection.send(("done", done))

@@ -39,8 +39,8 @@ from viewkit.shards.files import read_file, write_atomic
 from viewkit.shards.loader import Loader
 from viewkit.shards.spans import spanned
 
-VIEWS_AT_ONCE = 64
-"""Images whose views a frozen trunk encodes at once."""
+ROWS_AT_ONCE = range(32, 65)
+"""Images whose views may pass a frozen trunk together."""
 OF_A_TRUNK = ("trunk_images", "trunk_views")
 """Options that only a frozen trunk reads."""
 
@@ -96,6 +96,8 @@ class EstimatorStage(FitStage[EstimatorConfig]):
                         "one out"
                     )
         check_trunk(config.trunk, self.trunk_weights)
+        if config.trunk is not None and config.policy is not None:  # those of the presets have one side
+            check_one_side(load_policy(config.policy))
         if config.trunk is None:
             for name, value in changed_options(config).items():
                 if name in OF_A_TRUNK:
@@ -171,7 +173,7 @@ class EstimatorStage(FitStage[EstimatorConfig]):
         policy = replace(load_policy(settings.policy).with_side(trunk.side_px), mean=trunk.mean, std=trunk.std)
         rows = run.dataset.column("images").num_rows
         views = RandomViews(policy, seed=settings.seed, stage=run.stage, num_views=settings.trunk_views)
-        loader = create_loader(run, min(VIEWS_AT_ONCE, rows), settings.seed)
+        loader = create_loader(run, batch_at_once(rows), settings.seed)
         taps = encode_once(trunk.backbone, PairSource(loader, views, policy, run.device), settings.trunk_images, run)
         settings = replace(settings, batch_size=min(settings.batch_size, taps.num_images))
         schedule = schedule_of(settings, optimisation_of(settings), taps.num_images // settings.batch_size)
@@ -190,9 +192,28 @@ class EstimatorStage(FitStage[EstimatorConfig]):
             return {"taken_from": str(self.other.path)}
         settings = resolve(config)
         if settings.trunk is not None:
-            rows = min(run.dataset.column("images").num_rows, settings.trunk_images)
+            rows = run.dataset.column("images").num_rows
+            rows = min(rows - rows % batch_at_once(rows), settings.trunk_images)
             return {"rows": rows, "views_encoded": rows * settings.trunk_views}
         return prepare(settings, run).plan(run.device)
+
+
+def batch_at_once(rows: int) -> int:
+    """Rows that pass a frozen trunk together: of `ROWS_AT_ONCE` what leaves the fewest of them over, for a last batch
+    that is not full is left out."""
+    if rows <= ROWS_AT_ONCE[-1]:
+        return rows
+    return min(reversed(ROWS_AT_ONCE), key=lambda size: rows % size)
+
+
+def check_one_side(policy: Policy) -> None:
+    """`ConfigError` for crops of several sides: views pass a frozen trunk in one batch."""
+    sides = dict.fromkeys(spec.side_px or policy.side_px for spec in policy.views)
+    if len(sides) > 1:
+        raise ConfigError(
+            f"policy is '{policy.name}', whose views are of several sides; a frozen trunk takes views of one, e.g. "
+            "--policy moco_v3"
+        )
 
 
 @spanned("prepare")

@@ -30,13 +30,13 @@ def measure_accuracy(scores: Float[np.ndarray, "n c"], labels: Int[np.ndarray, "
     }
 
 
-NOBODY = -1
+NO_PREDICTION = -1
 """Prediction of a row of which no class can be the answer."""
 
 
 def predict(scores: Float[np.ndarray, "n c"]) -> Int[np.ndarray, " n"]:
     """The class that `measure_accuracy` takes for the answer: the highest score, of equal ones the first."""
-    return np.where(scores.max(axis=1) > -np.inf, scores.argmax(axis=1), NOBODY)
+    return np.where(scores.max(axis=1) > -np.inf, scores.argmax(axis=1), NO_PREDICTION)
 
 
 def measured_and_predicted(scores: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"]) -> dict[str, Any]:

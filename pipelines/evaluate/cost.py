@@ -7,22 +7,21 @@ from viewkit.pipelines.encoders.encoder import FeatureExtractor
 from viewkit.pipelines.evaluate.config import EvaluateConfig
 from viewkit.pipelines.evaluate.features import extract_features
 from viewkit.pipelines.evaluate.labelled import Labelled
+from viewkit.pipelines.training.cost import LEARNING
 
-TRAINED = 3
-"""A step with a backward counts as three forwards."""
 TIMED = 64
 """Images of one measurement."""
 
 
 def count_passes(config: EvaluateConfig, num_train: int, num_test: int) -> int:
-    """Images that one encoder encodes, those that it learns from counted `TRAINED` times."""
+    """Images that one encoder encodes, those that it learns from counted `LEARNING` times."""
     tuned = {"finetune": [num_train], "semi": [max(1, round(share * num_train)) for share in config.shares_taken()]}
     passes = num_train + num_test
     for probe in config.chosen():
         if probe in ("augmented", "moco_v3"):
             passes += config.seeds * config.epochs * num_train
         for rows in tuned.get(probe, []):
-            passes += config.seeds * (TRAINED * config.tune_epochs * rows + num_test)
+            passes += config.seeds * (LEARNING * config.tune_epochs * rows + num_test)
     return passes
 
 

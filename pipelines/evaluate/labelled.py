@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from viewkit.pipelines.engine.seeds import smallest
-from viewkit.pipelines.labels import labels_of
+from viewkit.pipelines.labels import labelled_rows, labels_of
 from viewkit.pipelines.pairs.samples import Sample, SampleReader
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
@@ -51,9 +51,7 @@ def find_labelled(dataset: Dataset, role: str) -> Column:
     index = column.index
     if not len(index):
         raise DataError(f"evaluate: the {role} dataset {dataset.path} has no images; pack some into it")
-    attached = labels_of(dataset).attached
-    without: list[int] = np.flatnonzero(~index.has(("cls",))).tolist()
-    unlabelled = np.array([place for place in without if index.keys[place] not in attached], dtype=np.int64)
+    unlabelled = np.flatnonzero(~labelled_rows(column, labels_of(dataset)))
     if unlabelled.size:
         raise DataError(
             f"evaluate: the {role} dataset {dataset.path} has no label for {unlabelled.size} of its {len(index)} "

@@ -13,6 +13,8 @@ from viewkit.pipelines.pairs.same_policy import interpolation_of
 from viewkit.shards.errors import ConfigError
 
 X, Y = "semantic_consistency", "alignment_level"
+LEVELS = ("alignment_level",)
+"""Columns of floats that hold whole numbers."""
 SPREAD = 0.35
 """Whole numbers are moved by at most this much, so that points of one level do not lie on each other."""
 
@@ -29,13 +31,14 @@ def write_atlas(
 ) -> int:
     """The number of pairs. Columns ``x`` and ``y`` are those asked for, ``picture`` both views as a data URL.
 
-    x, y: numeric columns of the table, or with a projection `AXES`, which are then columns, too. Where one holds whole
-    numbers only a small, fixed shift is added; the column itself stays as it is. `ConfigError` for a column that is not
-    there, or is no number.
+    x, y: numeric columns of the table, or with a projection `AXES`, which are then columns, too. A small, fixed shift
+    is added to one of whole numbers (rounds, levels); the column itself stays as it is. `ConfigError` for a column that
+    is not there, or is no number.
     """
     names = [check_axis(table, name, axis) for name, axis in ((x or X, "x"), (y or Y, "y"))]
     interpolation = interpolation_of(table.pairs.identity)
     axes = dict.fromkeys(AXES if projection is not None else (), float)
+    whole = [table.kinds.get(name) is int or name in LEVELS for name in names]
     kinds = {**table.kinds, **axes, "x": float, "y": float, "picture": str}
 
     def records() -> Iterator[Record]:
@@ -47,7 +50,10 @@ def write_atlas(
             for own, place, picture in zip(image.records, places_of, pictures, strict=True):
                 record = {**own, **place}
                 shifts = shifts_of(record)
-                places = [_place(record[name], shift) for name, shift in zip(names, shifts, strict=True)]
+                places = [
+                    _place(record[name], shift if scattered else 0.0)
+                    for name, shift, scattered in zip(names, shifts, whole, strict=True)
+                ]
                 yield {**record, "x": places[0], "y": places[1], "picture": picture}
 
     return write_jsonl(path, kinds, records())
@@ -74,4 +80,4 @@ def shifts_of(record: Record) -> list[float]:
 def _place(value: float | None, shift: float) -> float | None:
     if value is None:
         return None
-    return round(value + shift, 4) if float(value).is_integer() else value
+    return round(value + shift, 4) if shift else value

@@ -13,6 +13,8 @@ from viewkit.pipelines.models.saved import EncoderFacts
 from viewkit.shards.errors import ConfigError
 
 DEPTHS = {"resnet18": 18, "resnet34": 34, "resnet50": 50, "resnet101": 101, "resnet152": 152}
+BASIC_DEPTHS = (18, 34)
+"""Of basic blocks, whose first stage has 64 channels; Detectron2's default is that of bottlenecks, 256."""
 NAMES = (
     (re.compile(r"^conv1\."), "stem.conv1."),
     (re.compile(r"^bn1\."), "stem.conv1.norm."),
@@ -54,6 +56,7 @@ def detectron2_options(facts: EncoderFacts) -> dict[str, Any]:
         )
     return {
         "MODEL.RESNETS.DEPTH": DEPTHS[facts.arch],
+        **({"MODEL.RESNETS.RES2_OUT_CHANNELS": 64} if DEPTHS[facts.arch] in BASIC_DEPTHS else {}),
         "MODEL.RESNETS.STRIDE_IN_1X1": False,
         "INPUT.FORMAT": "RGB",
         "MODEL.PIXEL_MEAN": [255 * value for value in facts.mean],

@@ -1,7 +1,9 @@
 """Second moments of patch tokens, streamed image by image, whose sum does not depend on the order."""
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float64, Num
 from torch import Tensor
@@ -29,6 +31,13 @@ class Moments:
         self.coarse = torch.zeros(shape, dtype=torch.float64)
         self.fine = torch.zeros(shape, dtype=torch.float64)
         self.images = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As arrays: tensors that travel between processes of a machine would be shared."""
+        return {**vars(self), "coarse": self.coarse.numpy(), "fine": self.fine.numpy()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, **{name: torch.from_numpy(np.array(state[name])) for name in ("coarse", "fine")})
 
     def add(self, tokens: Num[Tensor, "t k"]) -> None:
         """Take in one image. Raises `DataError` for tokens too large to be summed exactly."""

@@ -27,7 +27,7 @@ class Embeddings:
     """One row per image, zeros where there is none. With a path the array is a mapped file and may exceed memory."""
 
     def __init__(self, rows: int, width: int, path: Path | None) -> None:
-        shape = (rows, width)
+        shape, self.path = (rows, width), path
         self.values: np.ndarray = np.zeros(shape, np.float32) if path is None else mapped(path, shape)
         self.present = np.zeros(rows, bool)
         self.block = block_rows(width)
@@ -35,6 +35,11 @@ class Embeddings:
     def put(self, row: int, embedding: Float[Tensor, " d"]) -> None:
         self.values[row] = embedding.cpu().numpy()
         self.present[row] = True
+
+    def put_rows(self, rows: range, part: "Embeddings") -> None:
+        """Those of a part, whose first row is `rows.start` here."""
+        self.values[rows.start : rows.stop] = part.values
+        self.present[rows.start : rows.stop] = part.present
 
     def statistics(self) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
         """Mean and standard deviation of each feature; a constant feature gets a deviation of 1."""
@@ -68,7 +73,7 @@ def feature_statistics(
     return torch.from_numpy(mean).float(), torch.from_numpy(std).float()
 
 
-def mapped(path: Path, shape: tuple[int, ...], kind: str = "<f4") -> np.ndarray:
+def mapped(path: Path, shape: tuple[int, ...], kind: str = "<f4") -> np.memmap:
     """A new array file of numbers of this kind, mapped.
 
     Its blocks are allocated first: on a full disk that is an error in one line, where writing to a mapped hole would

@@ -1,102 +1,94 @@
 """What a foreground fit looks at: whole images, as `generate` does, or stored views, as `quality` does.
 
-Both are passed over twice: first for the tokens that the component is fitted on, then for squares, whole images whose
-scores decide sign and threshold. Encoding twice costs less than keeping the tokens: 13 GB for 10,000 images of ViT-H.
+Both are passed over twice (`passes`), in parts that depend on the images and the options alone. Here they are cut, and
+what was found in them is added up.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from viewkit.pipelines.encoders.encoder import Encoder
-from viewkit.pipelines.encoders.stored_views import (
-    IMAGES,
-    RowViews,
-    centre_square,
-    encode_rows,
-    encode_views,
-    genview_of,
-    read_views,
-    render_rows,
-    stored_recipes,
-)
-from viewkit.pipelines.engine.batches import batches, padded
-from viewkit.pipelines.engine.contract import Run
-from viewkit.pipelines.engine.rejects import decode_or_reject
+from viewkit.pipelines.encoders.stored_views import IMAGES, stored_recipes
 from viewkit.pipelines.engine.seeds import smallest
-from viewkit.pipelines.engine.threads import side_by_side
 from viewkit.pipelines.foreground.artifact import Statistics
+from viewkit.pipelines.foreground.covariance import Moments
 from viewkit.pipelines.foreground.index import Embeddings
+from viewkit.pipelines.foreground.passes import (
+    ROWS_AT_ONCE,
+    EncoderFacts,
+    SquaresFound,
+    SquaresPart,
+    TokensFound,
+    TokensPart,
+)
 from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
-from viewkit.shards.row import Reject
 
 MAX_NON_FINITE = 0.01
 """Share of the images that may be left out (one always may); more are a sign of a broken encoder or precision."""
-ROWS_AT_ONCE = 16
-
-
-class Squares(NamedTuple):
-    """Whole images as the encoder takes them, and their tokens."""
-
-    views: Float[Tensor, "n 3 s s"]
-    tokens: Float[Tensor, "n t k"]
-
-
-class Encoded(NamedTuple):
-    """A full batch. rows: positions of the images that could be decoded, whose views come first."""
-
-    rows: list[int]
-    views: Float[Tensor, "b 3 s s"]
-    tokens: Float[Tensor, "b t k"]
-    features: Float[Tensor, "b d"]
+MIN_IMAGES = 10
+SHOWN = 16
+"""Images on the contact sheet of masks."""
+IMAGES_PER_PART = 512
+"""Or the next multiple of a batch. A constant, so that parts do not depend on who does them; large beside the moments
+that a part sends back, 26 MB for ViT-H/14, and small enough for an ordinary sample to keep twenty GPUs at work."""
 
 
 class FitSample(ABC):
-    """keys: of the images fitted on. statistics: of the embeddings, once `tokens` is through.
+    """keys: of the images fitted on. passed: the images of the first pass. at_once: that are encoded together.
 
-    Images that cannot be decoded, or whose tokens are not finite, are left out and counted.
+    Of both passes: the parts, all of it as one part for a process on its own.
     """
 
     rows: ClassVar[str]
     """What the sample is taken from, for messages."""
     remedy: ClassVar[str]
-    statistics: Statistics | None = None
+    index: Path | None = None
 
-    def __init__(self, keys: list[str], encoder: Encoder, run: Run) -> None:
-        self.keys, self.encoder, self.run = keys, encoder, run
-        self.undecodable = self.non_finite = 0
+    def __init__(self, dataset: Dataset, keys: list[str], passed: Sequence[Any], at_once: int) -> None:
+        self.dataset, self.keys, self.passed = dataset, keys, passed
+        self.part_rows = -(-IMAGES_PER_PART // at_once) * at_once
 
     @property
     @abstractmethod
+    def fitted(self) -> Bool[np.ndarray, " m"]:
+        """Which of the images of the first pass the component is fitted on."""
+
+    @abstractmethod
+    def in_squares(self, present: Bool[np.ndarray, " m"]) -> tuple[Sequence[Any], Bool[np.ndarray, " n"]]:
+        """The images of the second pass, and which of them give squares. present: those that gave tokens."""
+
+    @property
     def steps(self) -> int:
         """Images of both passes, for the progress display."""
+        return len(self.passed) + len(self.keys)
 
-    @abstractmethod
-    def tokens(self) -> Iterator[Float[Tensor, "t k"]]:
-        """First pass: the tokens of each image of the sample."""
+    def tokens_parts(self, *, is_alone: bool) -> list[TokensPart]:
+        fitted, index = self.fitted, self.index if is_alone else None
+        return [
+            TokensPart(rows, self.passed[rows.start : rows.stop], fitted[rows.start : rows.stop], index)
+            for rows in cut(len(self.passed), None if is_alone else self.part_rows)
+        ]
 
-    @abstractmethod
-    def squares(self) -> Iterator[Squares]:
-        """Second pass, over the images that gave tokens."""
-
-    def check_finite(self, images: int) -> None:
-        """`DataError` when too many of the images gave tokens that are not finite."""
-        if self.non_finite > max(1, MAX_NON_FINITE * images):
-            raise DataError(
-                f"foreground: the encoder's outputs for {self.non_finite} of {images} images are not finite; use "
-                "--precision fp32"
-            )
+    def squares_parts(
+        self, found: "Tokens", direction: Float64[np.ndarray, " k"], *, is_alone: bool
+    ) -> list[SquaresPart]:
+        items, gives = self.in_squares(found.present)
+        return [
+            SquaresPart(items[rows.start : rows.stop], direction, max(0, SHOWN - int(gives[: rows.start].sum())))
+            for rows in cut(len(items), None if is_alone else self.part_rows)
+        ]
 
 
-class WholeImages(FitSample):
-    """Images as the encoder's own preprocessing shows them, in batches of `batch_size`, always filled up.
+class ImageSample(FitSample):
+    """Whole images, in batches of `batch_size`.
 
     index: file for the embeddings of every image of the dataset; None to embed those of the sample alone.
     """
@@ -104,137 +96,139 @@ class WholeImages(FitSample):
     rows = "images"
     remedy = "pack more"
 
-    def __init__(self, size: int, encoder: Encoder, run: Run, *, batch_size: int, index: Path | None) -> None:
-        self.images = run.dataset.column(IMAGES)
-        super().__init__(smallest(self.images.keys(), size), encoder, run)
-        self.batch_size, self.index = batch_size, index
-        self.places = sorted(self.images.place_of[key] for key in self.keys)
-        self.every: Sequence[int] = self.places if index is None else range(self.images.num_rows)
+    def __init__(self, dataset: Dataset, size: int, *, batch_size: int, index: Path | None) -> None:
+        images = dataset.column(IMAGES)
+        keys, self.index = smallest(images.keys(), size), index
+        self.places = sorted(images.place_of[key] for key in keys)
+        super().__init__(dataset, keys, self.places if index is None else range(images.num_rows), batch_size)
 
     @property
-    def steps(self) -> int:
-        return len(self.every) + len(self.places)
+    def fitted(self) -> Bool[np.ndarray, " m"]:
+        found = np.ones(len(self.passed), bool)
+        if self.index is not None:
+            found[:] = False
+            found[self.places] = True
+        return found
 
-    def tokens(self) -> Iterator[Float[Tensor, "t k"]]:
-        embeddings = Embeddings(len(self.every), self.encoder.width, self.index)
-        sample = set(self.places)
-        for rows, _, tokens, features in self._encoded(self.every):
-            finite = _finite(tokens) & _finite(features)
-            for i, row in enumerate(rows):
-                if not finite[i]:
-                    self.non_finite += 1
-                    continue
-                embeddings.put(row, features[i])
-                if self.every[row] in sample:
-                    yield tokens[i]
-        self.undecodable = int((~embeddings.present).sum()) - self.non_finite
-        self.check_finite(len(self.every))
-        if embeddings.present.any():
-            self.statistics = Statistics(*embeddings.statistics())
-            if self.index is not None:
-                embeddings.to_index(*self.statistics)
-
-    def squares(self) -> Iterator[Squares]:
-        for rows, views, tokens, features in self._encoded(self.places):
-            kept = (_finite(tokens) & _finite(features))[: len(rows)].nonzero().squeeze(1)
-            yield Squares(views[kept], tokens[kept])
-
-    def _encoded(self, places: Sequence[int]) -> Iterator[Encoded]:
-        """Full batches that begin with the images that can be decoded, encoded side by side."""
-
-        def encode(part: Sequence[int]) -> tuple[int, Encoded | None]:
-            decoded = {}
-            for row in part:
-                place = places[row]
-                pixels = decode_or_reject(self.images.keys()[place], self.images.fields(place))
-                if not isinstance(pixels, Reject):  # `generate` rejects such a row and says why
-                    decoded[row] = pixels
-            if not decoded:
-                return len(part), None
-            views = self.encoder.prepare_images(padded(list(decoded.values()), self.batch_size))
-            return len(part), Encoded(list(decoded), views, *self.encoder.tokens_and_features(views))
-
-        for seen, found in side_by_side(encode, batches(range(len(places)), self.batch_size), self.run.device):
-            if found is not None:
-                yield found
-            self.run.progress.advance(seen)
+    def in_squares(self, present: Bool[np.ndarray, " m"]) -> tuple[Sequence[int], Bool[np.ndarray, " n"]]:
+        """All images of the sample once more, in the same batches."""
+        return self.places, present[self.fitted]
 
 
-class StoredViews(FitSample):
-    """The views of round 0 of the stored pairs, rendered as `quality` renders them.
-
-    Squares are the centre squares of the same images: things lie near the centre of a photograph, but anywhere in a
-    random crop of it.
-    """
+class ViewSample(FitSample):
+    """Rows of the column of pairs, whose views of round 0 are meant."""
 
     rows = "rows with pairs"
     remedy = "score more images"
 
-    def __init__(self, size: int, encoder: Encoder, run: Run, pairs: str = PAIRS) -> None:
-        self.pairs, self.images = run.dataset.column(pairs), run.dataset.column(IMAGES)
-        genview = genview_of(run.dataset, pairs)
-        self.genview = None if genview is None else run.dataset.column(genview)
-        super().__init__(smallest(self.pairs.keys(), size), encoder, run)
-        self.usable: list[str] = []
+    def __init__(self, dataset: Dataset, size: int, pairs: str = PAIRS) -> None:
+        keys = smallest(dataset.column(pairs).keys(), size)
+        super().__init__(dataset, keys, keys, ROWS_AT_ONCE)
 
     @property
-    def steps(self) -> int:
-        return 2 * len(self.keys)
+    def fitted(self) -> Bool[np.ndarray, " m"]:
+        return np.ones(len(self.keys), bool)
 
-    def tokens(self) -> Iterator[Float[Tensor, "t k"]]:
+    def in_squares(self, present: Bool[np.ndarray, " m"]) -> tuple[Sequence[str], Bool[np.ndarray, " n"]]:
+        usable = [key for key, gave in zip(self.keys, present, strict=True) if gave]
+        return usable, np.ones(len(usable), bool)
 
-        def encode(rows: list[RowViews]) -> tuple[list[RowViews], Tensor]:
-            return rows, torch.cat(list(encode_rows(self.encoder, rows)))
 
-        for rows, maps in side_by_side(encode, self._rows(self.keys), self.run.device):
-            for row, own in zip(rows, maps.split([row.index.size for row in rows]), strict=True):
-                if bool(own.isfinite().all()):
-                    self.usable.append(row.key)
-                    yield own.flatten(0, 2)
-                else:
-                    self.non_finite += 1
-        self.undecodable = len(self.keys) - len(self.usable) - self.non_finite
-        self.check_finite(len(self.keys))
+def cut(count: int, size: int | None) -> list[range]:
+    """Every number below `count` in runs of `size`, or in one."""
+    size = size or max(count, 1)
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
-    def squares(self) -> Iterator[Squares]:
-        def encode(rows: list[RowViews]) -> list[Squares]:
-            parts = render_rows(self.encoder, [centre_square(row, self.encoder.side_px) for row in rows])
-            return [Squares(views, encode_views(self.encoder, views).flatten(1, 2)) for views in parts]
 
-        for squares in side_by_side(encode, self._rows(self.usable), self.run.device):
-            yield from squares
+class Tokens:
+    """What the first pass found in all parts. Every sum is exact, so the order of the parts is of no account.
 
-    def _rows(self, keys: Sequence[str]) -> Iterator[list[RowViews]]:
-        """Rows that can be decoded, with the views of round 0, in lists that are never empty."""
-        for part in batches(keys, ROWS_AT_ONCE):
-            read = [self._read(key) for key in part]
-            if rows := [row for row in read if isinstance(row, RowViews)]:
-                yield rows
-            self.run.progress.advance(len(part))
+    present: which images gave tokens. embeddings: of whole images.
+    """
 
-    def _read(self, key: str) -> RowViews | Reject:
-        recipes = stored_recipes(key, self.pairs.fields(self.pairs.place_of[key]))[:1]
-        place = None if self.genview is None else self.genview.place_of.get(key)
-        generated = None if self.genview is None or place is None else self.genview.fields(place)
-        image = self.images.fields(self.images.place_of[key])
-        return read_views(key, recipes, image, generated, self.run.device)
+    def __init__(self, sample: FitSample) -> None:
+        self.sample = sample
+        self.present = np.zeros(len(sample.passed), bool)
+        self.non_finite = 0
+        self.moments: Moments | None = None
+        self.embeddings: Embeddings | None = None
+        self.encoder: EncoderFacts | None = None
+
+    def add(self, part: TokensFound) -> None:
+        """Take in a part. `DataError` where it was encoded with another encoder than those before."""
+        if self.encoder is not None and part.encoder != self.encoder:
+            raise DataError(
+                "foreground: the workers opened different encoders; give every node the same files of weights and the "
+                "same versions of packages"
+            )
+        self.encoder = part.encoder
+        self.present[part.rows] = part.present
+        self.non_finite += part.non_finite
+        if part.moments is not None:
+            self.moments = self.moments or Moments(part.moments.width)
+            self.moments.merge(part.moments)
+        if part.embeddings is not None:
+            self._place(part.rows, part.embeddings)
+
+    def _place(self, rows: range, part: Embeddings) -> None:
+        if len(rows) == len(self.present) and part.path == self.sample.index:
+            self.embeddings = part  # of all, and in their file already
+            return
+        if self.embeddings is None:
+            self.embeddings = Embeddings(len(self.present), part.values.shape[1], self.sample.index)
+        self.embeddings.put_rows(rows, part)
+
+    @property
+    def undecodable(self) -> int:
+        return int((~self.present).sum()) - self.non_finite
+
+    def check(self) -> tuple[Moments, EncoderFacts]:
+        """What a component is fitted with. `DataError` when too many outputs are not finite, or too few images can be
+        used."""
+        looked = len(self.present)
+        if self.non_finite > max(1, MAX_NON_FINITE * looked):
+            raise DataError(
+                f"foreground: the encoder's outputs for {self.non_finite} of {looked} images are not finite; use "
+                "--precision fp32"
+            )
+        if self.moments is None or self.encoder is None or self.moments.images < MIN_IMAGES:
+            found = 0 if self.moments is None else self.moments.images
+            raise DataError(
+                f"foreground: {self.sample.dataset.path} has {found} {self.sample.rows} that can be decoded, and a "
+                f"component takes {MIN_IMAGES} or more; {self.sample.remedy}"
+            )
+        return self.moments, self.encoder
+
+    def statistics(self) -> Statistics | None:
+        """Of the embeddings of whole images, which are then made the index, where one is asked for."""
+        if self.embeddings is None or not self.embeddings.present.any():
+            return None
+        found = Statistics(*self.embeddings.statistics())
+        if self.sample.index is not None:
+            self.embeddings.to_index(*found)
+        return found
+
+
+def add_squares(
+    found: Iterable[tuple[int, SquaresFound]],
+) -> tuple[Float64[np.ndarray, "n t"], Bool[np.ndarray, "n t"], Float[Tensor, "m 3 s s"]]:
+    """Scores, flat patches and the first squares, in the order of the parts. found: with their places, in any order."""
+    parts = [part for _, part in sorted(found, key=lambda each: each[0])]
+    shown = np.concatenate([part.shown for part in parts])[:SHOWN]
+    scores, flat = (np.concatenate([getattr(part, name) for part in parts]) for name in ("scores", "flat"))
+    return scores, flat, torch.from_numpy(shown)
 
 
 def passes_over_images(dataset: Dataset, size: int, index: bool) -> tuple[int, int]:
-    """Images of the sample, and forward passes of one image that a fit of `WholeImages` takes."""
+    """Images of the sample, and forward passes of one image that a fit of `ImageSample` takes."""
     images = dataset.column(IMAGES).num_rows
     sample = min(images, size)
     return sample, (images if index else sample) + sample
 
 
 def passes_over_views(dataset: Dataset, size: int, pairs: str = PAIRS) -> tuple[int, int]:
-    """The same of a fit of `StoredViews`, judged by the first row's views."""
+    """The same of a fit of `ViewSample`, judged by the first row's views."""
     column = dataset.column(pairs)
     sample = min(column.num_rows, size)
     views = stored_recipes(column.row(0).key, column.fields(0)).shape[1] + 1 if sample else 0
     return sample, sample * views
-
-
-def _finite(outputs: Shaped[Tensor, "n ..."]) -> Bool[Tensor, " n"]:
-    """Whether all that the encoder gave for each image is finite."""
-    return outputs.isfinite().flatten(1).all(dim=1)

@@ -15,38 +15,40 @@ from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
 from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
 from viewkit.pipelines.encoders.stored_views import IMAGES, generated_input, views_per_pass
-from viewkit.pipelines.engine.contract import FitStage, Run
-from viewkit.pipelines.foreground.artifact import INDEX, MASKS, Foreground, project
-from viewkit.pipelines.foreground.component import Component, fit_component
+from viewkit.pipelines.engine.contract import Crew, FitStage, PartFn, Run
+from viewkit.pipelines.engine.workers import Report
+from viewkit.pipelines.foreground.artifact import INDEX, MASKS, Foreground
+from viewkit.pipelines.foreground.component import fit_component
 from viewkit.pipelines.foreground.config import ForegroundConfig
-from viewkit.pipelines.foreground.covariance import Moments
+from viewkit.pipelines.foreground.passes import (
+    EncoderFacts,
+    SquaresFound,
+    SquaresPart,
+    StoredViews,
+    TokensFound,
+    TokensPart,
+    WholeImages,
+)
 from viewkit.pipelines.foreground.samples import (
     FitSample,
-    StoredViews,
-    WholeImages,
+    ImageSample,
+    Tokens,
+    ViewSample,
+    add_squares,
     passes_over_images,
     passes_over_views,
 )
 from viewkit.pipelines.foreground.share import LEVELS, adaptive_level, count_foreground, fit_threshold
 from viewkit.pipelines.foreground.sheet import draw_masks
-from viewkit.pipelines.foreground.sign import (
-    flat_patches,
-    released_sign,
-    resolve_sign,
-    resolve_signs,
-    sign_evidence,
-)
+from viewkit.pipelines.foreground.sign import released_sign, resolve_sign, resolve_signs, sign_evidence
 from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.shards.codecs import encode_png
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
-from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.errors import ConfigError
 from viewkit.shards.files import write_atomic
 from viewkit.shards.spans import spanned
 
-MIN_IMAGES = 10
-SHOWN = 16
-"""Images on the contact sheet of masks."""
 FOLDERS = {"images": "foreground", "views": "foreground_views"}
 """What a component is fitted on, and the artifact it is written to."""
 
@@ -67,6 +69,7 @@ class ForegroundStage(FitStage[ForegroundConfig]):
 
     name = "foreground"
     version = 4
+    in_parts: ClassVar[bool] = True
     shown_as: ClassVar[str] = "foreground"
     holds: ClassVar[Mapping[str, str]] = {
         "foreground.safetensors": "component [k], threshold, mean and std [d] of the embeddings",
@@ -129,15 +132,29 @@ class ForegroundStage(FitStage[ForegroundConfig]):
         inputs = {**super().inputs(config, dataset), **files}
         return {**inputs, **generated_input(dataset, self.name, self.pairs)} if self.of == "views" else inputs
 
-    def fit(self, config: ForegroundConfig, run: Run) -> Mapping[str, Any]:
+    def part_work(self, config: ForegroundConfig, run: Run) -> PartFn:
+        """Of a `TokensPart` a `TokensFound`, of a `SquaresPart` a `SquaresFound`."""
         encoder = self._encoder(config, run)
-        sample = self._sample(config, encoder, run)
+        of_images = self.of == "images"
+        passes = WholeImages(encoder, run, self.batch_size) if of_images else StoredViews(encoder, run, self.pairs)
+
+        def look(part: TokensPart | SquaresPart, report: Report) -> TokensFound | SquaresFound:
+            return passes.tokens(part, report) if isinstance(part, TokensPart) else passes.squares(part, report)
+
+        return look
+
+    def fit(self, config: ForegroundConfig, run: Run) -> Mapping[str, Any]:
+        sample = self._sample(config, run)
         run.progress.start(self.name, sample.steps, "images")
-        moments = fit_moments(sample)
+        assert run.crew is not None
+        found = find_tokens(sample, run.crew)
+        moments, encoder = found.check()
+        statistics = found.statistics()
         component = fit_component(moments.covariance(), moments.mean())
         for doubt in component.doubts():
             run.progress.message(f"foreground: {doubt}; look at {self.writes}/masks.png")
-        scores, flat, shown = square_scores(sample, component)
+        parts = sample.squares_parts(found, component.vector.numpy(), is_alone=run.crew.is_alone)
+        scores, flat, shown = add_squares(run.crew.do(parts))
         write_atomic(run.folder / MASKS, encode_png(_sheet(shown, encoder, scores, config.share)))
         evidence = sign_evidence(
             scores.reshape(-1, *encoder.grid), flat.reshape(-1, *encoder.grid), released_sign(component.vector)
@@ -157,8 +174,8 @@ class ForegroundStage(FitStage[ForegroundConfig]):
         levels = [adaptive_level(int(count), scores.shape[1]) for count in counts]
         numbers = {
             "images": len(scores),
-            "undecodable": sample.undecodable,
-            "non_finite": sample.non_finite,
+            "undecodable": found.undecodable,
+            "non_finite": found.non_finite,
             "tokens": moments.tokens,
             "grid": list(encoder.grid),
             "sample_digest": digest(sample.keys),
@@ -177,8 +194,8 @@ class ForegroundStage(FitStage[ForegroundConfig]):
         Foreground(
             sign * component.vector,
             threshold,
-            encoder.fingerprint(),
-            sample.statistics,
+            encoder.fingerprint,
+            statistics,
             opposite=opposite,
             signs=signs,
         ).write(run.folder, numbers)
@@ -210,11 +227,11 @@ class ForegroundStage(FitStage[ForegroundConfig]):
             side_px=config.side_px,
         )
 
-    def _sample(self, config: ForegroundConfig, encoder: Encoder, run: Run) -> FitSample:
+    def _sample(self, config: ForegroundConfig, run: Run) -> FitSample:
         if self.of == "views":
-            return StoredViews(config.sample, encoder, run, self.pairs)
+            return ViewSample(run.dataset, config.sample, self.pairs)
         index = run.folder / INDEX if config.index else None
-        return WholeImages(config.sample, encoder, run, batch_size=self.batch_size, index=index)
+        return ImageSample(run.dataset, config.sample, batch_size=self.batch_size, index=index)
 
 
 class ViewsForegroundStage(ForegroundStage):
@@ -234,41 +251,17 @@ class ViewsForegroundStage(ForegroundStage):
         return f"viewkit quality{self._pairs_option}"
 
 
-@spanned("moments")
-def fit_moments(sample: FitSample) -> Moments:
-    """Second moments of the sample's tokens. `DataError` when too few of its images can be used."""
-    moments: Moments | None = None
-    for tokens in sample.tokens():
-        moments = moments or Moments(tokens.shape[-1])
-        moments.add(tokens)
-    if moments is None or moments.images < MIN_IMAGES:
-        found = 0 if moments is None else moments.images
-        raise DataError(
-            f"foreground: {sample.run.dataset.path} has {found} {sample.rows} that can be decoded, and a component "
-            f"takes {MIN_IMAGES} or more; {sample.remedy}"
-        )
-    return moments
-
-
-@spanned("project")
-def square_scores(
-    sample: FitSample, component: Component
-) -> tuple[Float64[np.ndarray, "n t"], Bool[np.ndarray, "n t"], Float[Tensor, "m 3 s s"]]:
-    """Projections of the tokens of the sample's squares, which of their patches are flat, and the first squares."""
-    encoder = sample.encoder
-    scores, flat = [], []
-    shown: list[Float[Tensor, "_ 3 s s"]] = []
-    for views, tokens in sample.squares():
-        scores.append(project(tokens, component.vector))
-        flat.append(flat_patches(views, encoder.std, encoder.grid).flatten(1).cpu().numpy())
-        if sum(len(each) for each in shown) < SHOWN:
-            shown.append(views)
-    return np.concatenate(scores), np.concatenate(flat), torch.cat(shown)[:SHOWN]
+def find_tokens(sample: FitSample, crew: Crew) -> Tokens:
+    """What the first pass finds in the sample."""
+    found = Tokens(sample)
+    for _, part in crew.do(sample.tokens_parts(is_alone=crew.is_alone)):
+        found.add(part)
+    return found
 
 
 @spanned("sheet")
 def _sheet(
-    shown: Float[Tensor, "m 3 s s"], encoder: Encoder, scores: Float64[np.ndarray, "n t"], share: float
+    shown: Float[Tensor, "m 3 s s"], encoder: EncoderFacts, scores: Float64[np.ndarray, "n t"], share: float
 ) -> UInt8[np.ndarray, "h w 3"]:
     """Contact sheet of the sample's first squares."""
 
@@ -276,6 +269,6 @@ def _sheet(
         threshold = fit_threshold(sign * scores.ravel(), share)
         return (sign * scores[: len(shown)] > threshold).reshape(-1, *encoder.grid)
 
-    mean, std = (torch.tensor(values, device=shown.device)[:, None, None] for values in (encoder.mean, encoder.std))
-    pixels = (255 * (shown * std + mean)).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+    mean, std = (torch.tensor(values)[:, None, None] for values in (encoder.mean, encoder.std))
+    pixels = (255 * (shown * std + mean)).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
     return draw_masks(list(pixels), masks(1), masks(-1))

@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64, UInt8
 
 from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.encoders.names import encoder_reads, resolve_precision
-from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder
+from viewkit.pipelines.encoders.open import encoder_inputs, open_encoder, refuse_unused_folder
 from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.engine.rejects import decode_or_reject
@@ -70,6 +70,9 @@ class FidelityStage(FitStage[FidelityConfig]):
 
     def reads(self, config: FidelityConfig) -> tuple[str, ...]:
         return ("images", self.column, *encoder_reads(config.encoder))
+
+    def check(self, config: FidelityConfig) -> None:
+        refuse_unused_folder(config.encoder, self.weights)
 
     def inputs(self, config: FidelityConfig, dataset: Dataset) -> Mapping[str, str]:
         files = encoder_inputs(config.encoder, self.weights, self.encoder_weights)

@@ -1,19 +1,21 @@
 """Stage `histograms`: the estimator's similarities on the training images, as counts (VS-2FI eq. 2 and 6)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from viewkit.pipelines.engine.batches import batches
-from viewkit.pipelines.engine.contract import FitStage, Run
+from viewkit.pipelines.engine.contract import FitStage, PartFn, Run
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.engine.threads import side_by_side
+from viewkit.pipelines.engine.workers import Report
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.plots import ALIGNMENT_PLOT, CONSISTENCY_PLOT, plot_alignment, plot_consistency
-from viewkit.pipelines.models.estimator import Estimator
+from viewkit.pipelines.models.estimator import Estimator, estimator_facts
 from viewkit.pipelines.pairs.candidates import sample_candidates
 from viewkit.pipelines.pairs.samples import load_image
 from viewkit.pipelines.views.policies import load_policy
@@ -30,7 +32,8 @@ from viewkit.shards.errors import DataError
 
 
 class HistogramsStage(FitStage[HistogramsConfig]):
-    """Counts groups of N + 1 images in the order of their keys' hashes, so neither sharding nor batches matter.
+    """Counts groups of N + 1 images in the order of their keys' hashes, so neither sharding nor batches matter, nor who
+    counts which group.
 
     Memory: the embeddings of one group, and one batch of images and views.
     """
@@ -44,6 +47,7 @@ class HistogramsStage(FitStage[HistogramsConfig]):
         "*.png": "plots of the histograms, of the Semantic Consistency curve and of the distributions of log sums",
     }
     writes = "histograms"
+    in_parts: ClassVar[bool] = True
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", CONSISTENCY_PLOT, ALIGNMENT_PLOT)
 
     def reads(self, config: HistogramsConfig) -> tuple[str, ...]:
@@ -53,6 +57,18 @@ class HistogramsStage(FitStage[HistogramsConfig]):
         policy = digest(load_policy(config.policy).to_dict())
         return {**super().inputs(config, dataset), "policy": policy}
 
+    def part_work(self, config: HistogramsConfig, run: Run) -> PartFn:
+        """Of one group of images, by their keys: its counts, as `count_group` gives them."""
+        estimator = Estimator.load(run.dataset.artifact("estimator"), run.device, config.precision)
+        policy = load_policy(config.policy).with_side(estimator.side_px)
+        images = run.dataset.column("images")
+
+        def count(keys: Sequence[str], report: Report) -> tuple[Int64[np.ndarray, "..."], ...]:
+            top, exits = embed_group(estimator, policy, images, keys, config, run, report)
+            return tuple(counts.cpu().numpy() for counts in count_group(top, exits, estimator.tau))
+
+        return count
+
     def fit(self, config: HistogramsConfig, run: Run) -> Mapping[str, Any]:
         """Write counts, facts and plots. Numbers: images, pairs, how well similarity separates the two kinds, and the
         alignment score of a pair that is no more alike than its negatives.
@@ -60,27 +76,22 @@ class HistogramsStage(FitStage[HistogramsConfig]):
         `DataError` names the image that does not decode, or whose view the estimator gives NaN for.
         """
         artifact = run.dataset.artifact("estimator")
-        estimator = Estimator.load(artifact, run.device, config.precision)
+        estimator = estimator_facts(artifact)
         policy = load_policy(config.policy)
-        check_policy(self.name, estimator, policy, config.side_px)
-        policy = policy.with_side(estimator.side_px)
+        check_policy(self.name, estimator["side_px"], policy, config.side_px)
         images = run.dataset.column("images")
         negatives = negatives_of(estimator, images.num_rows, config)
         groups = image_groups(images.keys(), negatives + 1, config.images)
         run.progress.start(self.name, total=sum(map(len, groups)), unit="images")
-        totals: list[Tensor] | None = None
-        for keys in groups:
-            top, exits = embed_group(estimator, policy, images, keys, config, run)
-            counts = count_group(top, exits, estimator.tau)
-            totals = list(counts) if totals is None else [a + b for a, b in zip(totals, counts, strict=True)]
-        positive, negative, sums = (np.ascontiguousarray(total.cpu().numpy()) for total in totals or ())
+        assert run.crew is not None
+        positive, negative, sums = total_counts(counts for _, counts in run.crew.do(groups))
         histograms = Histograms(
             positive_cells=positive,
             negative_cells=negative,
             soft_mean_cells=sums,
             bins=config.bins,
             negatives=negatives,
-            tau=estimator.tau,
+            tau=estimator["tau"],
             prior_positive=config.prior_positive,
             estimator=artifact.digest,
             policy=policy.name,
@@ -102,16 +113,25 @@ class HistogramsStage(FitStage[HistogramsConfig]):
         }
 
 
-def negatives_of(estimator: Estimator, num_images: int, config: HistogramsConfig) -> int:
+def total_counts(found: Iterable[Sequence[Int64[np.ndarray, "..."]]]) -> list[Int64[np.ndarray, "..."]]:
+    """The counts of all groups, kind by kind: whole numbers, so the order of the groups is of no account."""
+    totals: list[np.ndarray] = []
+    for counts in found:
+        totals = [a + b for a, b in zip(totals, counts, strict=True)] if totals else list(counts)
+    return totals
+
+
+def negatives_of(estimator: Mapping[str, Any], num_images: int, config: HistogramsConfig) -> int:
     """N as it was given, else of the estimator's own training: its batch less one, at most the other images.
 
-    gamma (eq. 5) means a multiple of chance, 1 / (N + 1), that only another N would change. `DataError` for one image.
+    estimator: its facts. gamma (eq. 5) means a multiple of chance, 1 / (N + 1), that only another N would change.
+    `DataError` where they do not say the batch.
     """
     if config.negatives is not None:
         return config.negatives
-    if "batch_size" not in estimator.facts:
+    if "batch_size" not in estimator:
         raise DataError("histograms: the estimator does not say its batch size; give --negatives")
-    return max(min(int(estimator.facts["batch_size"]), num_images, config.images) - 1, 1)
+    return max(min(int(estimator["batch_size"]), num_images, config.images) - 1, 1)
 
 
 def image_groups(keys: Sequence[str], group_size: int, images: int) -> list[list[str]]:
@@ -136,6 +156,7 @@ def embed_group(
     keys: Sequence[str],
     config: HistogramsConfig,
     run: Run,
+    report: Report,
 ) -> tuple[Tensor, Tensor]:
     """Unit-norm embeddings [n v d] and [n v e d] of the views of one group, on the estimator's device."""
     tops: list[Tensor] = []
@@ -158,10 +179,10 @@ def embed_group(
         check_numbers(batch, top, deep)
         return top, deep
 
-    for top, deep in side_by_side(embed, batches(keys, ROWS_PER_BATCH), run.device):
+    for top, deep in side_by_side(embed, batches(keys, ROWS_PER_BATCH), run.device, run.threads):
         tops.append(top)
         exits.append(deep)
-        run.progress.advance(len(top))
+        report(len(top))
     return torch.cat(tops), torch.cat(exits)
 
 

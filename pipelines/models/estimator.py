@@ -67,6 +67,21 @@ class EstimatorNetwork(nn.Module):
         return self.projector(features), self.exits(taps)
 
 
+def estimator_facts(source: Artifact | Path) -> dict[str, Any]:
+    """All of `estimator.json`, for those who need no network. source: as `Estimator.load` takes it."""
+    path = find_file(source, FACTS)
+    try:
+        facts: dict[str, Any] = json.loads(read_file(path))
+        _ = facts["side_px"], facts["tau"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _not_facts(path, error) from error
+    return facts
+
+
+def _not_facts(path: Path, error: Exception) -> DataError:
+    return DataError(f"{path}: not an estimator's facts ({error!r}); rerun 'viewkit estimator'")
+
+
 class Estimator:
     """The network in evaluation mode with everything needed to use it; made by `Estimator.load`.
 
@@ -97,9 +112,8 @@ class Estimator:
     @spanned("load")
     def load(source: Artifact | Path, device: str | torch.device = "cpu", precision: Precision = "fp32") -> "Estimator":
         """source: ``dataset.artifact("estimator")``, whose digests are checked, or a folder holding its two files."""
-        weights, facts_path = find_file(source, WEIGHTS), find_file(source, FACTS)
+        weights, facts_path, facts = find_file(source, WEIGHTS), find_file(source, FACTS), estimator_facts(source)
         try:
-            facts = json.loads(read_file(facts_path))
             network = EstimatorNetwork(
                 facts["arch"],
                 facts["side_px"],
@@ -109,7 +123,7 @@ class Estimator:
                 dim=facts["dim"],
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{facts_path}: not an estimator's facts ({error!r}); rerun 'viewkit estimator'") from error
+            raise _not_facts(facts_path, error) from error
         tensors, _ = load_tensors(weights)
         load_weights(network, tensors, weights)
         return Estimator(network, facts, device, precision)

@@ -17,14 +17,12 @@ def list_store(source: str, leave_out: Path | None) -> tuple[StoredFolder, Listi
     """
     url = parse_url(source)
     single = kind_of_archive(url.name) is not None
-    above = url.above(1) if single else url
-    if above is None:
-        raise ConfigError(f"pack: {url} lies in no folder of its bucket; name one, or move the file into one")
-    folder, skipped = mount_folder(str(above)), None if leave_out is None else mirror_of(leave_out)
+    above = url.holder if single else url
+    folder, skipped = mount_folder(above), None if leave_out is None else mirror_of(leave_out)
     own = "" if skipped is None else f"{skipped.url}/"
     listing = Listing()
-    for path, entry in folder.listing().items():
-        if (path == url.name or not single) and not (own and f"{above}/{path}".startswith(own)):
+    for path, entry in folder.listing(url.name if single else None).items():
+        if not (own and f"{above}/{path}".startswith(own)):
             listing.add(Found(path, entry.size))
     archives = [found for kind in ARCHIVES for found in getattr(listing, kind)]
     if not archives and not listing.images and not listing.others:

@@ -25,6 +25,7 @@ from viewkit.shards.codecs import decode_image, decode_json, encode_json, encode
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.identity import COLUMN
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.stores.url import is_url
 
@@ -42,7 +43,7 @@ def open_mosaic(rest: str, config: PackConfig, leave_out: Path | None) -> "Mosai
     packed = Dataset(rest) if is_url(rest) else None
     if packed is not None and packed.is_column("images"):
         return MosaicSources(open_packed(packed, config), config)
-    if os.path.isfile(os.path.join(folder, "images", "column.json")):
+    if os.path.isfile(os.path.join(folder, "images", COLUMN)):
         return MosaicSources(open_packed(Dataset(folder), config), config)
     plain = {name: value for name, value in config_values(config).items() if name not in MOSAIC_OPTIONS}
     source = open_source(rest, PackConfig(**plain), leave_out=leave_out)

@@ -13,11 +13,6 @@ from viewkit.pipelines.views.recipe import EDGE
 from viewkit.shards.errors import ConfigError, DataError
 
 
-def select_random(num_pairs: int, u: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """Any pair, uniformly."""
-    return (u * num_pairs).astype(np.int64)
-
-
 def select_lowest_iou(boxes: Float[np.ndarray, "n v 4"]) -> Int[np.ndarray, " n"]:
     """The pair whose crops overlap least (Hard View Selection, sec. 5.1). boxes: (top, left, height, width)."""
     return pair_overlaps(boxes).argmin(axis=1)

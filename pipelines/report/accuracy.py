@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from viewkit.pipelines.report.comparisons import compared_runs, comparison_names, read_comparison, verdict_lines
-from viewkit.pipelines.report.runs import METHOD_FIELDS, is_random, method_of
+from viewkit.pipelines.training.method import METHOD, is_random, method_of
 from viewkit.shards.codecs import decode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.files import read_file
@@ -30,7 +30,7 @@ class AccuracyRow:
     top1: probe -> accuracy in [0, 1]; raw pixels lack the probes that need a network. more: probe -> its other
     numbers. change: probe -> accuracy less that of the run with random pairs and otherwise the same settings. doubt:
     probe -> `CLEAR` standard errors of that difference. reference: name of that run, None for baselines and where there
-    is none.
+    is none. other_references: names of those that could stand in its place.
     """
 
     name: str
@@ -39,6 +39,7 @@ class AccuracyRow:
     more: Mapping[str, Mapping[str, Any]]
     baseline: str | None = None
     reference: str | None = None
+    other_references: tuple[str, ...] = ()
     change: Mapping[str, float] = field(default_factory=dict)
     doubt: Mapping[str, float] = field(default_factory=dict)
 
@@ -79,6 +80,11 @@ class AccuracyTable:
                 ]
                 said = f": {verdicts.pop()}" if len(verdicts) == 1 else ""
                 notes.append(f"{row.name} against {row.reference}, in points: {', '.join(parts)}{said}.")
+                if row.other_references:
+                    notes.append(
+                        f"{row.name} is compared with {row.reference}, the first by name of several runs with random "
+                        f"pairs and otherwise the same settings; others: {', '.join(row.other_references)}."
+                    )
             elif row.baseline is None and row.reference is None:
                 notes.append(
                     f"{row.name}: there is no evaluated run with random pairs and otherwise the same settings."
@@ -180,13 +186,14 @@ def make_table(evaluations: Sequence[tuple[str, Mapping[str, Any], Mapping[str, 
     num_test = first["data"]["num_test"]
     compared = []
     for row in sorted(runs, key=lambda row: (not is_random(configs[row.name]), row.name)):
-        reference = find_reference(row.name, configs)
-        if reference is None:
+        references = find_references(row.name, configs)
+        if not references:
             compared.append(row)
-        elif reference == row.name:
-            compared.append(replace(row, reference=reference))
+        elif references == [row.name]:
+            compared.append(replace(row, reference=row.name))
         else:
-            compared.append(compare(row, by_name[reference], num_test))
+            found = compare(row, by_name[references[0]], num_test)
+            compared.append(replace(found, other_references=tuple(references[1:])))
     probes = tuple(probe["name"] for probe in first["probes"]["encoder"])
     protocol = max((result["protocol"] for _, _, result in evaluations), key=len)  # the one with the baselines
     return AccuracyTable(probes, (*baselines, *compared), first["data"], protocol)
@@ -206,18 +213,20 @@ def to_row(name: str, method: str, probes: Sequence[Mapping[str, Any]], baseline
     return AccuracyRow(name, method, top1, more, baseline)
 
 
-def find_reference(name: str, configs: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The run with random pairs of the images themselves whose every other setting is that of run `name`."""
+def find_references(name: str, configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Runs with random pairs of the images themselves whose every other setting is that of run `name`, in order.
+
+    Of those, only the ones whose crops keep their area by the same rule, where there are any. Such a run is its own.
+    """
 
     def others(config: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in config.items() if key not in METHOD_FIELDS}
+        return {key: value for key, value in config.items() if key not in METHOD}
 
     if is_random(configs[name]):
-        return name
-    found = [
-        other for other, config in configs.items() if is_random(config) and others(config) == others(configs[name])
-    ]
-    return min(found, default=None)
+        return [name]
+    own = configs[name]
+    found = sorted(each for each, config in configs.items() if is_random(config) and others(config) == others(own))
+    return [each for each in found if configs[each].get("crop") == own.get("crop")] or found
 
 
 def compare(row: AccuracyRow, reference: AccuracyRow, num_test: int) -> AccuracyRow:

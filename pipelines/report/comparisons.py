@@ -13,7 +13,8 @@ from viewkit.shards.dataset import Dataset
 from viewkit.shards.files import read_file
 
 RESULT, COSTS = "compare.json", "costs.json"
-BASELINES = {"pixels": "raw pixels", "untrained": "untrained, seed 0"}
+BASELINE_ROWS = {"pixels": "raw pixels", "untrained": "untrained, seed 0"}
+"""Baselines in a table of arms; runs of several seeds share those of the first."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,7 @@ def arm_table(found: Mapping[str, Any]) -> list[list[str]]:
     probes = list(found["arms"][0]["probes"])
     rows = [["arm", *probes, "training", "offline", "of the reference's"]]
     for name, measured in found["baselines"].items():
-        rows.append([BASELINES.get(name, name), *(_percent(measured, probe) for probe in probes), "", "", ""])
+        rows.append([BASELINE_ROWS.get(name, name), *(_percent(measured, probe) for probe in probes), "", "", ""])
     for arm in found["arms"]:
         cells = [spread(arm["probes"][probe]["mean"], arm["probes"][probe]["sd"]) for probe in probes]
         cost = found["costs"][arm["label"]]

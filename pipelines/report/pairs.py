@@ -83,7 +83,8 @@ def make_galleries(
     k_sc: float | None = None,
     interpolation: Interpolation = "bilinear",
 ) -> list[Gallery]:
-    """Four galleries. generated: the column `genview`, None where it is not there; its pairs are then left out.
+    """Four galleries. generated: the column of generated views that the pairs were cropped from; where it is None
+    (not there, or the pairs are of none) pairs with such a view are left out.
 
     k_sc: galleries of Alignment Level show what is left after this first filter (Alg. 1), None where it is not known.
     interpolation: of the policy.

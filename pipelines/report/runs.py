@@ -1,25 +1,21 @@
 """What a run's config says for people, and its training curves."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from viewkit.pipelines.hard_views.importance import view_importance
 from viewkit.pipelines.hard_views.log import read_view_log
-from viewkit.pipelines.pairs.options import ViewOptions
 from viewkit.pipelines.report.charts import Chart, Series, line_chart
 from viewkit.pipelines.report.findings import FoundTable
+from viewkit.pipelines.training.method import method_of
 from viewkit.pipelines.training.metrics import METRICS, read_metrics
-from viewkit.pipelines.training.multi_view import multi_view_option_names
 from viewkit.shards.artifact import Artifact
 
 POINTS = 240
 """Points of a curve at most; longer ones are averaged over equal stretches of lines."""
-
-METHOD_FIELDS = (*(field.name for field in fields(ViewOptions)), *multi_view_option_names())
-"""Fields of a run's config that say how pairs are made; two runs that differ in these alone are compared."""
 
 SHOWN = (
     ("spread", "Spread of outputs", "1: evenly over the sphere; near 0: collapsed, all images look the same."),
@@ -27,40 +23,6 @@ SHOWN = (
     ("knn_top1", "kNN accuracy while training", "Share of right answers of the online probe."),
 )
 """Metric, title and what it means; those that nothing has are left out. Losses are drawn apart, a chart a framework."""
-
-CHANGED = {
-    "joint_area": "joint crops", "joint_blur": "joint blur", "joint_brightness": "joint brightness",
-    "joint_contrast": "joint contrast", "centre_suppression": "centre suppression",
-}  # fmt: skip
-"""Options of what is sampled that make pairs other than plain ones, in words."""
-
-
-def is_random(config: Mapping[str, Any]) -> bool:
-    """Whether a run trained on plain random pairs of the images themselves."""
-    plain = {"select": "random", "alpha": 0, "weights": "none", "views_per_side": 1, **dict.fromkeys(CHANGED)}
-    if config.get("generated") == "extra":
-        return False
-    return all(config.get(name, value) == value for name, value in plain.items())
-
-
-def method_of(config: Mapping[str, Any]) -> str:
-    """How a run's pairs were made, e.g. ``simsiam, vs2fi, generated 0.5`` (the probability of such a view)."""
-    words = [config["framework"], config["select"]]
-    if config.get("placebo"):
-        words.append("placebo")
-    if config.get("views") is not None and config["select"] != "random":
-        words.append(f"of {config['views']} views")
-    if config["alpha"]:
-        of = config.get("generated", "one")
-        words.append(f"generated {config['alpha']:g}" + ("" if of == "one" else f" ({of})"))
-    elif config.get("generated") == "extra":
-        words.append("a third view of the image")
-    if config.get("weights", "none") != "none":
-        words.append(f"{config['weights']} weights")
-    words += [f"{what} {config[name]:g}" for name, what in CHANGED.items() if config.get(name) is not None]
-    if config.get("views_per_side", 1) > 1:
-        words.append(f"{config['multi_view']} of {config['views_per_side']} + {config['views_per_side']} views")
-    return ", ".join(words)
 
 
 def hard_view_table(artifact: Artifact) -> FoundTable | None:

@@ -12,6 +12,7 @@ from PIL import Image
 from viewkit.pipelines.engine.contract import FitStage, Run
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.pairs.column import has_scores, read_pairs
+from viewkit.pipelines.pairs.generated import generated_column
 from viewkit.pipelines.pairs.same_policy import interpolation_of
 from viewkit.pipelines.published import read_records
 from viewkit.pipelines.report.accuracy import accuracy_tables
@@ -53,7 +54,7 @@ class ReportStage(FitStage[ReportConfig]):
     """Reads what is complete and says what is missing, so a report can be made at any time."""
 
     name: ClassVar[str] = "report"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     shown_as: ClassVar[str] = "report"
     holds: ClassVar[Mapping[str, str]] = {"index.html": "the page, with its pictures inside"}
     replaces: ClassVar[bool] = True
@@ -80,20 +81,22 @@ class ReportStage(FitStage[ReportConfig]):
         images = dataset.column("images") if inventory.has("images") else None
         genview = dataset.column("genview") if images and inventory.has("genview") else None
 
-        for name in ("pairs", "genview"):
+        pairs = dataset.column("pairs") if images and inventory.has("pairs") else None
+        of_pairs = None if pairs is None else generated_column(pairs.identity.inputs)
+        for name in ("pairs", "genview", *([of_pairs] if of_pairs else [])):
             if inventory.has(name):
                 dataset.check_inputs(name)  # else its keys may not be those of the images
         sample, galleries = None, []
-        if images and inventory.has("pairs") and has_scores(dataset.column("pairs")):
-            sample = read_pairs(dataset.column("pairs"), config.sample)
+        if images and pairs and has_scores(pairs):
+            sample = read_pairs(pairs, config.sample)
             galleries = make_galleries(
                 sample,
                 images,
-                genview,
+                dataset.column(of_pairs) if of_pairs and inventory.has(of_pairs) else None,
                 count=config.pairs,
                 side_px=config.view_px,
                 k_sc=default_threshold(dataset) if inventory.has("histograms") else None,
-                interpolation=interpolation_of(dataset.column("pairs").identity),
+                interpolation=interpolation_of(pairs.identity),
             )
         run.progress.advance(1)
         generated, levels = [], {}

@@ -93,7 +93,7 @@ class ScoreStage(MapStage[ScoreConfig]):
         estimator = Estimator.load(artifact, run.device, config.precision)
         histograms = Histograms.load(run.dataset.artifact("histograms"))
         policy = load_policy(config.policy)
-        check_policy(self.name, estimator, policy, config.side_px)
+        check_policy(self.name, estimator.side_px, policy, config.side_px)
         check_histograms(self.name, estimator, artifact.digest, histograms)
         scorer = Scorer(estimator, histograms, policy.with_side(estimator.side_px), config, run.stage)
         genview = None if config.candidates == "original" else run.dataset.column(self.genview)

@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from viewkit.pipelines.encoders.encoder import FeatureExtractor
 from viewkit.pipelines.encoders.labelled_features import labelled_features
-from viewkit.pipelines.labels import Labels
+from viewkit.pipelines.labels import Labels, labelled_rows
 from viewkit.pipelines.pairs.samples import SampleReader
 from viewkit.pipelines.training.framework import Framework
 from viewkit.pipelines.training.neighbours import vote
@@ -19,11 +20,14 @@ from viewkit.shards.errors import ConfigError
 from viewkit.shards.spans import spanned
 
 NEIGHBOURS = 20
+FEWEST = 2
+"""Labelled images of which one can vote for the other."""
 
 
 @dataclass(frozen=True)
 class KnnProbe:
-    """Top-1 of the kNN probe on the training images, each one left out of its own vote, by the backbone as it is.
+    """Top-1 of the kNN probe on the labelled training images, each one left out of its own vote, by the backbone as it
+    is. Of more than `PROBE_ROWS` of them so many take part.
 
     labels: attached ones, for images that have none of their own.
     """
@@ -35,34 +39,30 @@ class KnnProbe:
     labels: Labels = field(default_factory=Labels)
 
     @cached_property
-    def labelled(self) -> bool:
-        """Whether the images have labels; judged by the first row."""
-        if self.images.num_rows == 0:
-            return False
-        first = self.images.index.keys[0]
-        return self.labels.of(first, self.images.fields(0)) is not None
+    def labelled(self) -> list[str]:
+        """Keys of the images that have a label."""
+        keys = self.images.keys()
+        return [keys[place] for place in np.flatnonzero(labelled_rows(self.images, self.labels)).tolist()]
 
     def check(self, option: str, value: int) -> None:
-        """`ConfigError` naming the option when there are no labels."""
-        if not self.labelled:
+        """`ConfigError` naming the option where fewer than two images have a label."""
+        if len(self.labelled) < FEWEST:
             raise ConfigError(
-                f"{option} is {value} and the images have no labels; leave the option out, or attach some "
-                "with 'viewkit label'"
+                f"{option} is {value} and {len(self.labelled) or 'none'} of the {self.images.num_rows} images has a "
+                "label; leave the option out, or attach some with 'viewkit label'"
             )
 
     @torch.inference_mode()
     @spanned("probe")
     def __call__(self, framework: Framework) -> dict[str, float]:
-        """{knn_top1: share}, or nothing when an image has no label. Leaves the framework in evaluation mode."""
-        if not self.labelled:
+        """{knn_top1: share}, or nothing where fewer than two images have a label. Leaves the framework in evaluation
+        mode."""
+        if len(self.labelled) < FEWEST:
             return {}
         framework.eval()
         policy = self.policy
         encoder = FeatureExtractor(framework.kept, policy.side_px, policy.mean, policy.std, self.device)
-        found = labelled_features(encoder, self.images, self.reader, self.labels)
-        if found is None:
-            return {}
-        features, labels = found
+        features, labels = labelled_features(encoder, self.images, self.labelled, self.reader, self.labels)
         predicted = knn_predict(features, labels, features, k=NEIGHBOURS, leave_one_out=True)
         return {"knn_top1": top1(predicted, labels)}
 

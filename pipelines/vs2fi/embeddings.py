@@ -47,13 +47,14 @@ def embed_candidates(
     return top.unflatten(0, (n, num_views)), exits.unflatten(0, (n, num_views))
 
 
-def check_policy(stage: str, estimator: Estimator, policy: Policy, side_px: int | None) -> None:
+def check_policy(stage: str, estimator_px: int, policy: Policy, side_px: int | None) -> None:
     """`RefusedError` unless the views to be scored have the side of those the estimator was trained with.
 
-    side_px: the side asked for, None for the estimator's own. Blur scales along, so a policy fits every side. Its mean
-    and std do not matter: `embed_candidates` gives the estimator views that are normalised with its own.
+    estimator_px: that side. side_px: the side asked for, None for the estimator's own. Blur scales along, so a policy
+    fits every side. Its mean and std do not matter: `embed_candidates` gives the estimator views that are normalised
+    with its own.
     """
-    ours = {"side_px": estimator.side_px}
-    theirs = {"side_px": side_px or estimator.side_px}
+    ours = {"side_px": estimator_px}
+    theirs = {"side_px": side_px or estimator_px}
     remedy = "use the policy and side it was trained with, or train it again"
     require_same(stage, "the estimator", ours, f"policy '{policy.name}'", theirs, remedy)

@@ -27,7 +27,8 @@ def explain(url: StoreURL, key: str, text: str) -> ViewkitError:
     status, code = STATUS.search(text), CODE.search(text)
     said = " ".join(each[1] for each in (status, code) if each)
     if "NoSuchBucket" in text or "ContainerNotFound" in text:
-        return DataError(f"{url}: there is no bucket '{url.bucket}'; create it, or correct the name")
+        kind = "container" if url.scheme == "az" else "bucket"
+        return DataError(f"{url}: there is no {kind} '{url.bucket}'; create it, or correct the name")
     if WHOLE in text:
         return DataError(
             f"{where}: the store ignores the header Range; docs/stores.md says what a store must be able to do"

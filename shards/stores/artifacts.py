@@ -9,8 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from viewkit.shards.artifact import IDENTITY, RECEIPT, file_digest
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import PART, explained, make_folder, part_path
+from viewkit.shards.receipt import READY
 from viewkit.shards.stores.cache import alone, own_folder
 from viewkit.shards.stores.client import NotThere
 
@@ -25,6 +27,8 @@ AT_ONCE = 4
 
 
 class ArtifactFiles:
+    """The files of a mirror's artifacts. Methods raise `DataError` as `Client` does."""
+
     def __init__(self, mirror: "Mirror") -> None:
         self._mirror = mirror
         self._next_s = 0.0
@@ -48,14 +52,17 @@ class ArtifactFiles:
                 with suppress(NotThere):  # another process has done it
                     self._mirror.client.copy(ready, self._mirror.key(folder / name))
         own = f"{self._mirror.key(folder)}/"
-        left = [key for key in there if key.endswith(".ready") or key == own + UNFINISHED]
+        left = [key for key in there if key.endswith(READY) or key == own + UNFINISHED]
         self._mirror.forget([key for key in left if self._is_own(folder, key)])
 
     def bring(self, folder: Path, name: str, size: int, sha256: str) -> None:
-        """A file as its receipt has it; whether its bytes are right is looked at by whoever opens it."""
+        """Bring a file into the cache as its receipt has it. size: in bytes. sha256: 64 hex digits.
+
+        `DataError` where the store has no file of this name and size whose digest is this one.
+        """
         path = folder / name
         with alone(self._mirror.root, self._mirror.key(path)):
-            if path.is_file() and path.stat().st_size == size and _sha256(path) == sha256:
+            if path.is_file() and path.stat().st_size == size and file_digest(path) == sha256:
                 return
             part = part_path(path)
             make_folder(path.parent)
@@ -64,7 +71,7 @@ class ArtifactFiles:
                     with suppress(NotThere):
                         if self._mirror.client.head(key).size == size:
                             self._mirror.client.fetch(key, size, part)
-                            if _sha256(part) == sha256:
+                            if file_digest(part) == sha256:
                                 os.replace(part, path)
                                 return
             finally:
@@ -72,7 +79,7 @@ class ArtifactFiles:
         raise DataError(f"{path}: missing or damaged in the store; restore it, or delete {folder} and rerun its stage")
 
     def forget_cached(self, path: Path) -> None:
-        """So that the next reader fetches it again."""
+        """Delete a file in the cache, so that the next reader fetches it again."""
         path.unlink(missing_ok=True)
 
     def keep_unfinished(self, folder: Path, leave_out: Sequence[str]) -> None:
@@ -120,7 +127,7 @@ class ArtifactFiles:
         return True
 
     def forget_note(self, folder: Path) -> None:
-        """So that unfinished work in the store counts, and none in the cache."""
+        """Forget which unfinished work is here, so that what the store has counts, and nothing in the cache."""
         self._note(folder).unlink(missing_ok=True)
 
     def _note(self, folder: Path) -> Path:
@@ -128,28 +135,22 @@ class ArtifactFiles:
         return own_folder(self._mirror.root) / f"{self._mirror.key(folder).replace('/', '%')}.unfinished"
 
     def _ready(self, folder: Path, name: str, sha256: str) -> str:
-        return f"{self._mirror.key(folder)}/{name}.{sha256[:16]}.ready"
+        return f"{self._mirror.key(folder)}/{name}.{sha256[:16]}{READY}"
 
     def _is_own(self, folder: Path, key: str) -> bool:
         """Not of an artifact that lies in this one."""
         above = (self._mirror.root / key).parents
-        return not any((each / "artifact.json").exists() for each in above if folder in each.parents)
+        return not any((each / IDENTITY).exists() for each in above if folder in each.parents)
 
 
 def _work(folder: Path, leave_out: Sequence[str]) -> list[Path]:
-    nested = {path.parent for path in folder.rglob("artifact.json")} - {folder}
+    nested = {path.parent for path in folder.rglob(IDENTITY)} - {folder}
     return [
         path
         for path in sorted(folder.rglob("*"))
         if path.is_file()
         and path.suffix != PART
-        and path.name not in ("artifact.json", "receipt.json")
+        and path.name not in (IDENTITY, RECEIPT)
         and path.relative_to(folder).parts[0] not in leave_out
         and not nested & set(path.parents)
     ]
-
-
-def _sha256(path: Path) -> str:
-    from viewkit.shards.artifact import file_digest
-
-    return file_digest(path)

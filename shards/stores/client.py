@@ -36,10 +36,15 @@ class SourceGone(DataError):
 
 @dataclass(frozen=True)
 class Entry:
-    """An object as a listing has it."""
+    """An object as a listing has it. size: in bytes. etag: unquoted; "" of a store that has none."""
 
     size: int
     etag: str
+
+
+def unquoted(etag: str | None) -> str:
+    """An ETag without its quotes, which Azure's listings leave out and its other answers have; "" for none."""
+    return (etag or "").strip('"')
 
 
 class Client:
@@ -52,13 +57,13 @@ class Client:
         self._opened: ObjectStore | None = None
 
     def list(self, below: str | None = None) -> dict[str, Entry]:
-        """All objects below a folder, by key."""
+        """All objects below a folder, or below the URL, by key; perhaps none. A request for every 1,000."""
 
         def listed() -> dict[str, Entry]:
             import obstore
 
             return {
-                each["path"]: Entry(each["size"], each["e_tag"] or "")
+                each["path"]: Entry(each["size"], unquoted(each["e_tag"]))
                 for chunk in obstore.list(self._store, below, chunk_size=1000)
                 for each in chunk
             }
@@ -66,18 +71,18 @@ class Client:
         return self._patiently(below or "", listed)
 
     def get(self, key: str) -> tuple[bytes, str]:
-        """Content and ETag. Raises `NotThere`."""
+        """All bytes of an object, and its ETag. Raises `NotThere`."""
 
         def got() -> tuple[bytes, str]:
             import obstore
 
             answer = obstore.get(self._store, key)
-            return bytes(answer.bytes()), answer.meta["e_tag"] or ""
+            return bytes(answer.bytes()), unquoted(answer.meta["e_tag"])
 
         return self._patiently(key, got)
 
     def get_range(self, key: str, start: int, size: int) -> bytes:
-        """Raises `NotThere`."""
+        """`size` bytes from byte `start` on, which must lie in the object. Raises `NotThere`."""
 
         def got() -> bytes:
             import obstore
@@ -87,13 +92,13 @@ class Client:
         return self._patiently(key, got)
 
     def head(self, key: str) -> Entry:
-        """Raises `NotThere`."""
+        """Size in bytes and ETag, without the content. Raises `NotThere`."""
 
         def looked() -> Entry:
             import obstore
 
             found = obstore.head(self._store, key)
-            return Entry(found["size"], found["e_tag"] or "")
+            return Entry(found["size"], unquoted(found["e_tag"]))
 
         return self._patiently(key, looked)
 
@@ -125,28 +130,26 @@ class Client:
         """
         return self._put(key, content, "overwrite")
 
-    def create(self, key: str, content: bytes) -> tuple[bytes, str, bool]:
-        """Write an object unless there is one: of all who try, one is first. Returns what is there now, its ETag, and
-        whether this request is known to have written it.
+    def create(self, key: str, content: bytes) -> tuple[bytes, str]:
+        """Write an object unless there is one: of all who try, one is first. Returns what is there now, and its ETag.
 
-        An answer may be lost after its request was carried out; then what is there is one's own content, and as far as
-        is known another wrote it.
+        Who wrote it cannot be told by that: an answer may be lost after its request was carried out.
         """
         import obstore
 
         end = time.monotonic() + patience_s()
         while True:
             try:
-                return content, self._put(key, content, "create"), True
+                return content, self._put(key, content, "create")
             except obstore.exceptions.AlreadyExistsError:
                 with suppress(NotThere):  # the store had two writers at once, and asks to try again
-                    return *self.get(key), False
+                    return self.get(key)
             if time.monotonic() > end:
                 raise DataError(f"{self.url}/{key}: can neither be written nor read; run the same command again")
             time.sleep(0.2)
 
     def copy(self, source: str, target: str) -> None:
-        """Copy inside the store. Raises `NotThere`."""
+        """Copy inside the store, of at most 5 GB on S3, over what `target` is. Raises `NotThere` without a `source`."""
 
         def copied() -> None:
             import obstore
@@ -181,7 +184,7 @@ class Client:
                 if isinstance(content, Path) and not content.exists():
                     raise SourceGone(f"{content}: was deleted before it was sent; run the same command again") from None
                 raise
-            return answer["e_tag"] or ""
+            return unquoted(answer["e_tag"])
 
         return self._patiently(key, done)
 

@@ -25,7 +25,8 @@ CREDENTIALS: Mapping[str, tuple[str, ...]] = {
     "gs": ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY",
            "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SKIP_SIGNATURE"),
     "az": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY",
-           "AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_SKIP_SIGNATURE"),
+           "AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_SKIP_SIGNATURE",
+           "AZURE_STORAGE_USE_EMULATOR"),
 }  # fmt: skip
 """Variables of which one says where credentials are; without any, only a machine of the provider's own has some."""
 ENDPOINTS: Mapping[str, tuple[str, ...]] = {
@@ -53,6 +54,7 @@ def patience_s() -> float:
 
 
 def has_credentials(scheme: str) -> bool:
+    """Whether the environment says where credentials are (`CREDENTIALS`); they are not tried. scheme: of `SCHEMES`."""
     left_by_gcloud = scheme == "gs" and GCLOUD.expanduser().exists()
     return left_by_gcloud or any(os.environ.get(name) for name in CREDENTIALS[scheme])
 
@@ -80,7 +82,7 @@ def open_store(url: StoreURL) -> "ObjectStore":
     kinds: dict[str, Any] = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
     try:
         opened: ObjectStore = kinds[url.scheme](
-            url.bucket, prefix=url.prefix, client_options=client, retry_config=retry
+            url.bucket, prefix=url.prefix or None, client_options=client, retry_config=retry
         )
     except (exceptions.BaseError, ValueError, OSError):  # it may repeat what it read
         raise ConfigError(

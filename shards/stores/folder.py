@@ -4,6 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,11 +29,15 @@ class StoredFolder:
         self.url, self.root = url, folder_of(url)
         self.client = Client(url)
 
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return mount_folder, (str(self.url),)
+    def __reduce__(self) -> tuple[object, tuple[StoreURL]]:
+        return mount_folder, (self.url,)
 
-    def listing(self) -> dict[str, Entry]:
-        """Files by path, hidden ones left out."""
+    def listing(self, only: str | None = None) -> dict[str, Entry]:
+        """Files by path, hidden ones left out; only: of one file alone, which is asked for without the others."""
+        if only is not None:
+            with suppress(NotThere):
+                return {only: self.client.head(only)}
+            return {}
         return {
             key: entry
             for key, entry in self.client.list().items()
@@ -60,16 +65,16 @@ class StoredFolder:
         return str(kept)
 
     def read(self, path: str) -> bytes:
-        """Raises `FileNotFoundError`, as a local file would."""
+        """All bytes of a file. Raises `FileNotFoundError`, as a local one would."""
         try:
             return self.client.get(path)[0]
         except NotThere:
             raise FileNotFoundError(2, "it is no longer there") from None
 
 
-def mount_folder(place: str) -> StoredFolder:
+def mount_folder(url: StoreURL) -> StoredFolder:
     """The folder of this process for a place; `mounts.local_file` then knows it."""
-    folder = StoredFolder(parse_url(place))
+    folder = StoredFolder(url)
     return FOLDERS.setdefault(str(folder.root), folder)
 
 

@@ -15,8 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from viewkit.shards.artifact import IDENTITY, RECEIPT
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.files import explained, make_folder, part_path, read_file, write_first
+from viewkit.shards.identity import COLUMN
 from viewkit.shards.stores.artifacts import ArtifactFiles
 from viewkit.shards.stores.cache import cache_limit, folder_of, own_folder
 from viewkit.shards.stores.client import Client, Entry, NotThere
@@ -26,7 +28,6 @@ from viewkit.shards.stores.stale import delete_work, is_before, is_replaced
 from viewkit.shards.stores.tars import Tars
 from viewkit.shards.stores.url import StoreURL, parse_url
 
-COLUMN, IDENTITY, RECEIPT = "column.json", "artifact.json", "receipt.json"
 DOCUMENT = re.compile(rf"(.+/)?({COLUMN}|{IDENTITY}|{RECEIPT})|experiments/[^/]+\.json")
 SHARD_RECEIPT = re.compile(r"[^/]+/\d{6,}\.json")
 AT_ONCE = 16
@@ -46,7 +47,6 @@ class Mirror:
         self.tars = Tars(self)
         self.artifacts = ArtifactFiles(self)
         self._brought: set[str] = set()
-        self._made: set[str] = set()
         self._writable = False
 
     def __reduce__(self) -> tuple[object, tuple[str, str, str]]:
@@ -109,7 +109,8 @@ class Mirror:
         self._brought.add(name)
 
     def bring(self, keys: Iterable[str], listing: dict[str, Entry]) -> None:
-        """Documents that the cache does not have as they are listed."""
+        """Bring documents that the cache does not have as they are listed, several at once; one that is gone since is
+        left out."""
         wanted = [key for key in keys if not self._has(key, listing[key])]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda key: self._bring(key, listing[key]), wanted))
@@ -130,16 +131,12 @@ class Mirror:
     def create(self, path: Path, content: bytes) -> bool:
         """Write a document unless there is one; whether what is there now says the same. The cache then has that."""
         key = self.key(path)
-        there, etag, written = self.client.create(key, content)
+        there, etag = self.client.create(key, content)
         self._keep(path, there, etag)
-        if written:
-            self._made.add(key)
-        else:  # another machine may be at work under the very same claim
-            self._made.discard(key)
         return there == content
 
     def put(self, path: Path, content: bytes) -> None:
-        """Write or replace a document."""
+        """Write or replace a document, in the store and then in the cache."""
         self._keep(path, content, self.client.put(self.key(path), content))
 
     def _keep(self, path: Path, content: bytes, etag: str) -> None:
@@ -154,7 +151,7 @@ class Mirror:
         self.note(self.key(path), Entry(len(content), etag))
 
     def note(self, key: str, entry: Entry | None) -> None:
-        """What this process wrote or (None) deleted."""
+        """Keep `listing` true to what this process wrote or (None) deleted."""
         if self.listing is not None:
             if entry is None:
                 self.listing.pop(key, None)
@@ -181,13 +178,6 @@ class Mirror:
         """Delete everything below a folder, its identity last, so that a broken off deletion can be repeated."""
         self.forget(sorted(self.below(folder), key=lambda key: (key.endswith((COLUMN, IDENTITY)), key)))
 
-    def drop_claim(self, path: Path) -> None:
-        """Delete an identity that this process wrote, if nothing else lies beside it. Where the answer to its writing
-        was lost it stays, as that of another machine does."""
-        key = self.key(path)
-        if key in self._made and set(self.below(path.parent)) == {key}:
-            self.forget([key])
-
     def require_conditions(self) -> None:
         """`ConfigError` for a store that writes over an object although it was told not to: two writers of one shard
         would both believe to be first."""
@@ -196,7 +186,7 @@ class Mirror:
         name = f".probe-{secrets.token_hex(8)}"
         try:
             self.client.create(name, b"first")
-            there, _, _ = self.client.create(name, b"second")
+            there, _ = self.client.create(name, b"second")
         finally:
             self.client.delete([name])
         if there != b"first":
@@ -208,6 +198,7 @@ class Mirror:
 
 
 def stamp(etag: str) -> int:
+    """A time of change that stands for an ETag: nanoseconds since 1970, before 2001."""
     return int.from_bytes(hashlib.sha256(etag.encode()).digest()[:8], "big") % STAMPS_NS
 
 

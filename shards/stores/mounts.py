@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from viewkit.shards.stores.url import with_two_slashes
+
 if TYPE_CHECKING:
     from viewkit.shards.stores.folder import StoredFolder
     from viewkit.shards.stores.mirror import Mirror
@@ -32,13 +34,6 @@ def mirror_of(path: Path) -> "Mirror | None":
     return next((MOUNTED[folder] for folder in (path, *path.parents) if folder in MOUNTED), None)
 
 
-def drop_claim(path: Path) -> None:
-    """Delete an identity in the store that this process wrote, and nothing lies beside; the cache is the caller's."""
-    mirror = mirror_of(path)
-    if mirror is not None:
-        mirror.drop_claim(path)
-
-
 def list_urls(folder: Path, num_shards: int) -> None:
     """Write the list of a complete column's tars into the store."""
     mirror = mirror_of(folder)
@@ -54,7 +49,7 @@ def forget_folder(folder: Path) -> None:
 
 
 def bring_unfinished(folder: Path) -> None:
-    """Unfinished work that a machine kept in the store, see `Run.keep`."""
+    """Bring unfinished work that a machine kept in the store, see `Run.keep`; `DataError` where that is damaged."""
     mirror = mirror_of(folder)
     if mirror is not None:
         mirror.artifacts.bring_unfinished(folder)
@@ -68,9 +63,9 @@ def settle_artifact(folder: Path, digests: Mapping[str, str]) -> None:
 
 
 def in_words(text: str) -> str:
-    """`text` with cache folders replaced by the URLs that they stand for."""
+    """`text` with cache folders replaced by the URLs that they stand for, and with both slashes of URLs."""
     for folder, mirror in MOUNTED.items():
         text = text.replace(str(folder), str(mirror.url))
     for root, stored in FOLDERS.items():
         text = text.replace(root, str(stored.url))
-    return text
+    return with_two_slashes(text)

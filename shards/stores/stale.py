@@ -5,9 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from viewkit.shards.artifact import IDENTITY
 from viewkit.shards.files import explained
+from viewkit.shards.identity import COLUMN
 
-NAMES = ("column.json", "artifact.json")
+NAMES = (COLUMN, IDENTITY)
 CLOCK_S = 0.1
 """Coarser than the clock of a file system."""
 

@@ -4,7 +4,6 @@ A tar is written under a name that tells its content (``000000.tar.DIGEST.ready`
 the tar is copied to its final name inside the store: only ever the tar of the receipt gets that name.
 """
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from viewkit.shards.artifact import file_digest
 from viewkit.shards.errors import DataError, ViewkitError
 from viewkit.shards.files import explained, part_path
 from viewkit.shards.receipt import READY, Receipt, ready_path, remedy_for, shard_name, tar_path
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 class Tars:
+    """The tars of a mirror's columns. Methods raise `DataError` as `Client` does."""
+
     def __init__(self, mirror: "Mirror") -> None:
         self._mirror = mirror
         self._ahead: set[Path] = set()
@@ -77,6 +79,7 @@ class Tars:
         self._mirror.client.put(self.urls_key(folder), "".join(urls).encode())
 
     def urls_key(self, folder: Path) -> str:
+        """Key of the list that `list_urls` writes."""
         return f"urls/{self._mirror.key(folder)}.txt"
 
     def size_of(self, folder: Path, shard: int, sha256: str | None = None) -> int | None:
@@ -124,7 +127,7 @@ class Tars:
                     sizes.append(size := self._mirror.client.head(key).size)
                     if size == receipt.bytes:
                         self._mirror.client.fetch(key, size, part)
-                        if _sha256(part) == receipt.sha256:
+                        if file_digest(part) == receipt.sha256:
                             os.replace(part, path)
                             return
         finally:
@@ -133,7 +136,7 @@ class Tars:
         raise DataError(f"{names[0]}: {found}; {remedy_for(names[0])}")
 
     def forget_cached(self, folder: Path, shard: int) -> None:
-        """So that the next reader fetches it again."""
+        """Delete a shard in the cache, so that the next reader fetches it again."""
         self.cached(folder, shard).unlink(missing_ok=True)
 
     def is_whole(self, folder: Path, shard: int) -> bool:
@@ -165,8 +168,3 @@ class Tars:
                             self._fetch(folder, receipt, self.cached(folder, shard))
 
         threading.Thread(target=bring, name="fetch-ahead", daemon=True).start()
-
-
-def _sha256(path: Path) -> str:
-    with explained(path), open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

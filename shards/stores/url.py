@@ -11,19 +11,20 @@ SCHEMES = ("s3", "gs", "az")
 NEEDED = "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
 SHAPE = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/+(.*)", re.DOTALL)
 """One slash will do: `pathlib` makes one of two."""
+ONE_SLASH = re.compile(rf"\b((?:{'|'.join(SCHEMES)}):)/(?=[A-Za-z0-9])")
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
 class StoreURL:
-    """prefix: names with single slashes between them, none at the ends; not empty."""
+    """prefix: names with single slashes between them, none at the ends; empty only of a whole bucket, see `holder`."""
 
     scheme: str
     bucket: str
     prefix: str
 
     def __str__(self) -> str:
-        return f"{self.scheme}://{self.bucket}/{self.prefix}"
+        return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
 
     @property
     def digest(self) -> str:
@@ -32,7 +33,13 @@ class StoreURL:
 
     @property
     def name(self) -> str:
-        return self.prefix.rpartition("/")[2]
+        """The last part: of the dataset, the folder or the file; the bucket's where that is all."""
+        return self.prefix.rpartition("/")[2] or self.bucket
+
+    @property
+    def holder(self) -> "StoreURL":
+        """The folder that a file lies in, which may be the whole bucket; nobody can name that, to write into it."""
+        return StoreURL(self.scheme, self.bucket, self.prefix.rpartition("/")[0])
 
     def above(self, levels: int) -> "StoreURL | None":
         """The place so many levels higher; None where there is none below the bucket."""
@@ -67,6 +74,12 @@ def parse_url(place: str | Path) -> StoreURL:
     if BUCKET.fullmatch(bucket) is None or not parts or {".", ".."} & set(parts):
         raise ConfigError(f"{text}: needed is {NEEDED}, with a bucket and a prefix below it that has no '..'")
     return StoreURL(scheme, bucket, "/".join(parts))
+
+
+def with_two_slashes(text: str) -> str:
+    """`text` in which every ``s3:/BUCKET`` is ``s3://BUCKET``: `pathlib` makes one slash of two, and arguments are
+    paths."""
+    return ONE_SLASH.sub(r"\1//", text)
 
 
 def refuse_url(place: str | Path, what: str) -> None:

@@ -3,6 +3,7 @@
 from viewkit.cli.commands import COMPARE, PIPELINE
 from viewkit.cli.main import run
 from viewkit.cli.options import fields_of
+from viewkit.pipelines.engine.contract import MapStage
 from viewkit.pipelines.pairs import filter
 from viewkit.shards.commands import command_for, writers
 from viewkit.shards.dataset import Dataset
@@ -24,6 +25,14 @@ def test_the_last_step_of_a_command_writes_what_the_command_is_said_to_write():
     for spec in (*PIPELINE, COMPARE):
         shown = spec.steps[-1].stage_class().shown_as
         assert shown in NAMES_OF_USERS or writers()[shown].split()[1] == spec.name
+
+
+def test_commands_offer_workers_and_clusters_where_their_stages_use_them():
+    for spec in (*PIPELINE, COMPARE):
+        kinds = [step.stage_class() for step in spec.steps]
+        assert spec.maps_rows == issubclass(kinds[-1], MapStage), spec.name
+        assert spec.in_parts == getattr(kinds[-1], "in_parts", False), spec.name
+    assert {spec.name for spec in PIPELINE if spec.in_parts} == {"foreground", "histograms"}
 
 
 def test_names_that_users_choose_are_found_by_their_stage():

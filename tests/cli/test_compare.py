@@ -14,8 +14,12 @@ from small_datasets import contents
 from tiny_chain import photographs
 
 from viewkit.cli.chain import chain_of
+from viewkit.cli.compare import controls_of
+from viewkit.cli.comparison import Comparison, named_probes
 from viewkit.cli.main import run
 from viewkit.pipelines.compare.config import CompareConfig
+from viewkit.pipelines.compare.cost import Cost
+from viewkit.pipelines.compare.plan import Cell, Control
 from viewkit.pipelines.experiments.experiment import load_experiment
 from viewkit.shards.codecs import decode_json
 from viewkit.shards.dataset import Dataset
@@ -142,6 +146,26 @@ def test_a_wrong_option_of_an_arm_is_named_before_anything_runs(tmp_path, capsys
     line = ["run", str(path), str(half(tmp_path / "images", 0)), str(tmp_path / "data"), "--test", "demo:test"]
     assert run(line) == 2
     assert "unknown option 'joint_areas'" in capsys.readouterr().err and not (tmp_path / "data").exists()
+
+
+def test_errors_under_corruptions_are_no_accuracies():
+    numbers = {
+        "encoder knn20": 0.5,
+        "encoder linear": 0.6,
+        "encoder linear mce_unnormalised": 0.9,
+        "untrained knn20": 0.3,
+    }
+    assert named_probes(numbers, "eval") == {"knn20": 0.5, "linear": 0.6}
+    assert named_probes(numbers, "aug") == {"knn20 (aug)": 0.5, "linear (aug)": 0.6}
+
+
+def test_the_control_pays_the_offline_stages_of_the_reference_once(tmp_path, monkeypatch):
+    costs = {"stored": (Cost(flops=10), {"pairs": Cost(flops=30)}), "hard": (Cost(flops=50), {"pairs": Cost(flops=30)})}
+    monkeypatch.setattr("viewkit.pipelines.compare.stage.cost_of", lambda _, runs, found: costs[runs[0].split("-")[1]])
+    comparison = Comparison("mine", tmp_path, tmp_path, "stored", {}, [], CompareConfig())
+    (control,) = controls_of(comparison, [Cell("stored", 100), Cell("hard", 100)], Dataset(tmp_path))
+    assert control == Control(Cell("hard", 100), Cell("stored", 500, control=True), 2.0)
+    assert 30 + 10 * control.cell.steps / 100 == 50 + 30
 
 
 @pytest.mark.slow

@@ -24,6 +24,8 @@ def ran(capsys, *arguments):
         (["pack", "SOURCE", "DATA", "--labels", "maybe"], "Invalid value for '--labels'"),
         (["score", "DATA", "--num-views", "1"], "num_views is 1"),
         (["pack", "SOURCE", "DATA", "--workers", "0"], "--workers is 0; it must lie in 1 ... "),
+        (["histograms", "DATA", "--on", "rya"], "--on is 'rya'; it is here, ray (the cluster it finds) or ray://HOST"),
+        (["foreground", "DATA", "--on", "ray", "--workers", "0"], "--workers is 0; with --on ray it is a number of a"),
         (["verify", "hdfs://cluster/data"], "stores are named s3://BUCKET/PREFIX"),
         (["pack", "", "DATA"], "the source is empty"),
         (["pack", "SOURCE", ""], "the path of the dataset is empty"),

@@ -1,6 +1,7 @@
 """`viewkit status`: what is stale, how unfinished trainings stand, and looking again and again."""
 
 import json
+import shutil
 
 import pytest
 from small_datasets import numbers_dataset
@@ -57,6 +58,22 @@ def test_watching_repeats_the_lines_where_there_is_no_terminal(capsys, dataset):
     assert twice == f"{once}\n" * 2
     objects = shown(capsys, dataset.path, "--watch", "--every", "0.1", "--looks", "3", "--json").splitlines()
     assert len(objects) == 3 and all(json.loads(line)["columns"] for line in objects)
+
+
+def test_what_is_deleted_while_it_is_looked_at_is_looked_at_again(capsys, dataset, monkeypatch):
+    read, looks = status.artifact_status, []
+
+    def late(dataset, name):
+        looks.append(name)
+        if len(looks) == 1:
+            shutil.rmtree(dataset.path / name)
+        return read(dataset, name)
+
+    monkeypatch.setattr(status, "artifact_status", late)
+    objects = shown(capsys, dataset.path, "--watch", "--every", "0.1", "--looks", "2", "--json").splitlines()
+    assert looks == ["total"] and [json.loads(line)["artifacts"] for line in objects] == [[], []]
+    shutil.rmtree(dataset.path)
+    assert run(["status", str(dataset.path), "--watch", "--looks", "1"]) == 1
 
 
 def test_ctrl_c_ends_watching_with_exit_code_0(capsys, dataset, monkeypatch):

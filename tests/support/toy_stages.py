@@ -3,12 +3,12 @@
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from viewkit.pipelines.engine.contract import FitStage, MapStage, Run, ShardFn
+from viewkit.pipelines.engine.contract import FitStage, MapStage, PartFn, Run, ShardFn
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import canonical
 from viewkit.shards.row import Reject, Row
@@ -149,3 +149,60 @@ class TotalStage(FitStage[TotalConfig]):
         (run.folder / "total.txt").write_text(str(total))
         (run.folder / "metrics.jsonl").write_text(f"{time.time()}\n")
         return {"total": total}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsConfig:
+    at_once: Annotated[int, "rows a part"] = 5
+
+
+class CountsStage(FitStage[CountsConfig]):
+    """Writes `counts`: the sum of all lengths, and, in a second pass, how many are above their mean. In parts.
+
+    deaths, times: the process kills itself over a part as long as there are fewer files there. pause_s: sleep at the
+    first part, so that every process gets some. loads: in this process.
+    """
+
+    name = "counts"
+    writes = "counts"
+    in_parts = True
+    holds: ClassVar[Mapping[str, str]] = {"counts.txt": "both numbers"}
+
+    def __init__(self, deaths: Path | None = None, times: int = 0, pause_s: float = 0.0) -> None:
+        self.deaths, self.times, self.pause_s, self.loads = deaths, times, pause_s, 0
+
+    def reads(self, config: CountsConfig) -> tuple[str, ...]:
+        return ("images",)
+
+    def part_work(self, config: CountsConfig, run: Run) -> PartFn:
+        column = run.dataset.column("images")
+        self.loads += 1
+        told: list[str] = []
+
+        def count(part: tuple[range, float | None], report: Callable[[int | str], None]) -> int:
+            if not told:
+                told.append("loaded")
+                run.progress.message("loaded")
+                time.sleep(self.pause_s)
+            if self.deaths is not None and len(list(self.deaths.iterdir())) < self.times:
+                (self.deaths / str(time.monotonic_ns())).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            rows, above = part
+            sizes = [len(column.fields(place)["bin"]) for place in rows]
+            report(len(rows))
+            return sum(sizes) if above is None else sum(size > above for size in sizes)
+
+        return count
+
+    def fit(self, config: CountsConfig, run: Run) -> dict[str, int]:
+        assert run.crew is not None
+        rows = run.dataset.column("images").num_rows
+        cuts = [range(start, min(start + config.at_once, rows)) for start in range(0, rows, config.at_once)]
+        run.progress.start(self.name, 2 * rows, "rows")
+        total = sum(found for _, found in run.crew.do([(cut, None) for cut in cuts]))
+        larger = sum(found for _, found in run.crew.do([(cut, total / rows) for cut in cuts]))
+        (run.folder / "counts.txt").write_text(f"{total} {larger}")
+        return {"total": total, "larger": larger}
+
+    def plan(self, config: CountsConfig, run: Run) -> dict[str, float]:
+        return {"estimated_s": 10.0}

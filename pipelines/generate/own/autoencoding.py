@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from viewkit.pipelines.distributed import share_of_batch
+from viewkit.pipelines.distributed import world_size
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.generate.own.autoencoder import create_autoencoder
 from viewkit.pipelines.generate.own.config import GeneratorSettings
@@ -21,6 +21,7 @@ from viewkit.pipelines.training.loop import TrainingFiles, train
 from viewkit.pipelines.training.optimisers import create_optimiser
 from viewkit.pipelines.training.schedules import Schedule, decided
 from viewkit.pipelines.training.trainable import Trainable
+from viewkit.shards.errors import ConfigError
 
 FILES = TrainingFiles("checkpoint/autoencoder.safetensors", "autoencoder.jsonl")
 CROP_PX = 64
@@ -78,12 +79,20 @@ class Crops(ShuffledImages):
         return ViewBatch((to_floats(crops), torch.from_numpy(noise[own])), None, {}, 0.0, 0.0)
 
 
+def batch_of(images: int) -> int:
+    """Crops of a batch: `BATCH` or a little more, so that all processes have as many, and at most one an image."""
+    processes = world_size()
+    batch = min(-(-BATCH // processes), images // processes) * processes
+    if not batch:
+        raise ConfigError(f"{images} images are trained on by {processes} processes; start fewer processes")
+    return batch
+
+
 def prepare_autoencoding(
     settings: GeneratorSettings, prepared: Prepared, run: Run
 ) -> tuple[Autoencoding, torch.optim.Optimizer, Crops, Schedule]:
     """Everything the loop needs."""
-    batch = min(BATCH, len(prepared.train))
-    share_of_batch(batch)  # says whether the batch can be dealt out
+    batch = batch_of(len(prepared.train))
     autoencoding = Autoencoding(create_autoencoder(settings))
     autoencoding.to(device=run.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     config = autoencoding.autoencoder.config

@@ -1,9 +1,9 @@
 """Which preset fits the images and the machine; what no preset can do is refused."""
 
-from viewkit.pipelines.generate.own.config import PRESETS, PresetName
+from viewkit.pipelines.generate.own.config import PRESETS, GeneratorConfig, PresetName
 from viewkit.pipelines.sides import median_side
 from viewkit.shards.column import Column
-from viewkit.shards.errors import DataError
+from viewkit.shards.errors import ConfigError, DataError
 
 MIN_IMAGES = 40
 """Fewer are refused: they are learnt by heart long before anything else, and leave none to be measured on."""
@@ -20,6 +20,26 @@ def check_images(images: Column) -> None:
             f"generator: {images.path.parent} has {images.num_rows} images, and a generator of one's own takes "
             f"{MIN_IMAGES} or more; pack more, or use 'viewkit generate --generator retrieval'"
         )
+
+
+def num_trained(images: int, held_out: int) -> int:
+    """Images that are trained on, of so many that can be used: all but the held-out ones, at most a tenth."""
+    return images - min(held_out, images // 10)
+
+
+def fitting_batch(images: Column, config: GeneratorConfig, preset: PresetName) -> int | None:
+    """The batch size as given, or where the preset's is more than the images that are trained on, the largest power of
+    two that is not."""
+    trained = num_trained(images.num_rows, config.held_out)
+    if config.batch_size is not None or PRESETS[preset].batch_size <= trained:
+        return config.batch_size
+    return 1 << (max(trained, 2).bit_length() - 1)
+
+
+def check_batch(batch_size: int, trained: int) -> None:
+    """`ConfigError` for a batch of more images than are trained on."""
+    if batch_size > trained:
+        raise ConfigError(f"batch_size is {batch_size} and {trained} images are trained on; lower --batch-size")
 
 
 def choose_preset(images: Column, device: str) -> tuple[PresetName, str]:

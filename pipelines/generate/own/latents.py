@@ -12,6 +12,7 @@ from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.foreground.index import mapped
 from viewkit.pipelines.generate.own.autoencoder import encode, latent_shape
 from viewkit.pipelines.generate.own.prepared import SCRATCH, Prepared, to_floats
+from viewkit.pipelines.models.checkpoint import checksum
 from viewkit.shards.files import write_atomic
 
 LATENTS, DONE = "latents.npy", "latents.json"
@@ -21,12 +22,18 @@ SCALED_BY = 1_000
 """Images whose latents decide the scaling factor, at most."""
 
 
+def weights_of(autoencoder: Any) -> str:
+    """Checksum of its weights: latents of other weights are of another space."""
+    return checksum({name: tensor.cpu() for name, tensor in autoencoder.state_dict().items()}, "autoencoder")
+
+
 def write_latents(run: Run, autoencoder: Any, prepared: Prepared, *, scaled: bool) -> None:
-    """Write the file, in fp16, unless an earlier start of this training has. scaled: choose the autoencoder's scaling
-    factor so that latents have deviation 1, which a published one has chosen already."""
-    folder = run.folder / SCRATCH
-    if (folder / DONE).exists():
+    """Write the file, in fp16, unless an earlier start of this training has, with the same autoencoder. scaled: choose
+    its scaling factor so that latents have deviation 1, which a published one has chosen already."""
+    folder, made_by = run.folder / SCRATCH, weights_of(autoencoder)
+    if (folder / DONE).exists() and json.loads((folder / DONE).read_bytes())["autoencoder"] == made_by:
         return
+    (folder / DONE).unlink(missing_ok=True)
     if scaled:
         autoencoder.register_to_config(scaling_factor=1.0)
         some = prepared.train[:SCALED_BY].tolist()
@@ -39,13 +46,15 @@ def write_latents(run: Run, autoencoder: Any, prepared: Prepared, *, scaled: boo
         found[list(part)] = _encoded(run, autoencoder, prepared, list(part))
         run.progress.advance(len(part))
     found.flush()
-    write_atomic(folder / DONE, json.dumps({"scaling_factor": autoencoder.config.scaling_factor}).encode())
+    facts = {"autoencoder": made_by, "scaling_factor": autoencoder.config.scaling_factor}
+    write_atomic(folder / DONE, json.dumps(facts).encode())
 
 
 def with_latents(run: Run, autoencoder: Any, prepared: Prepared) -> Prepared:
     """What `write_latents` wrote, mapped; the autoencoder gets the scaling factor that it was written with."""
     folder = run.folder / SCRATCH
-    autoencoder.register_to_config(**json.loads((folder / DONE).read_bytes()))
+    facts = json.loads((folder / DONE).read_bytes())
+    autoencoder.register_to_config(scaling_factor=facts["scaling_factor"])
     return replace(prepared, latents=np.load(folder / LATENTS, mmap_mode="r"))
 
 

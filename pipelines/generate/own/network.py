@@ -51,6 +51,16 @@ def open_own_folder(path: Path) -> OwnFolder:
     return OwnLatentFolder(path) if (path / AUTOENCODER).is_dir() else OwnFolder(path)
 
 
+def check_shape(settings: GeneratorSettings, shape: tuple[int, int, int]) -> None:
+    """`ConfigError` where the network's stages cannot halve the side."""
+    _, side, _ = shape
+    if side % (multiple := 2 ** (len(settings.channels) - 1)):
+        raise ConfigError(
+            f"preset {settings.preset} works in {side} x {side} latents here, and its network needs a multiple of "
+            f"{multiple}; take another preset or autoencoder"
+        )
+
+
 def create_unet(settings: GeneratorSettings, width: int, shape: tuple[int, int, int]) -> Any:
     """A `UNet2DConditionModel` with fresh weights, conditioned on a noised embedding and its level's code.
 
@@ -59,12 +69,8 @@ def create_unet(settings: GeneratorSettings, width: int, shape: tuple[int, int, 
     """
     from diffusers import UNet2DConditionModel
 
+    check_shape(settings, shape)
     channels, side, _ = shape
-    if side % (multiple := 2 ** (len(settings.channels) - 1)):
-        raise ConfigError(
-            f"preset {settings.preset} works in {side} x {side} latents here, and its network needs a multiple of "
-            f"{multiple}; take another preset or autoencoder"
-        )
     first = settings.channels[0]
     down = ["AttnDownBlock2D" if attends else "DownBlock2D" for attends in settings.attention]
     up = ["AttnUpBlock2D" if attends else "UpBlock2D" for attends in reversed(settings.attention)]

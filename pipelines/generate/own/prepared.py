@@ -21,6 +21,7 @@ from viewkit.pipelines.engine.rejects import decode_or_reject
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.engine.threads import side_by_side
 from viewkit.pipelines.foreground.index import Embeddings, feature_statistics, mapped
+from viewkit.pipelines.generate.own.choose import num_trained
 from viewkit.shards.errors import DataError
 from viewkit.shards.files import make_folder, write_atomic
 from viewkit.shards.row import Reject
@@ -115,7 +116,9 @@ def open_prepared(run: Run, held_out: int, least: int) -> Prepared:
     if len(usable) < least:
         raise DataError(f"generator: only {len(usable)} of {len(keys)} images can be used, and {least} are needed")
     place_of = {keys[place]: place for place in usable.tolist()}
-    held = np.array([place_of[key] for key in smallest(place_of, min(held_out, len(usable) // 10))], np.int64)
+    held = np.array(
+        [place_of[key] for key in smallest(place_of, len(usable) - num_trained(len(usable), held_out))], np.int64
+    )
     train = np.setdiff1d(usable, held)
     pixels, embeddings = (np.load(folder / name, mmap_mode="r") for name in (PIXELS, EMBEDDINGS))
     mean, std = feature_statistics(embeddings, np.isin(np.arange(len(keys)), train))

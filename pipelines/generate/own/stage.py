@@ -27,13 +27,20 @@ from viewkit.pipelines.generate.own.autoencoder import (
     load_autoencoder,
     reconstruction_db,
 )
-from viewkit.pipelines.generate.own.choose import MIN_IMAGES, check_images, choose_preset
+from viewkit.pipelines.generate.own.choose import (
+    MIN_IMAGES,
+    check_batch,
+    check_images,
+    choose_preset,
+    fitting_batch,
+    num_trained,
+)
 from viewkit.pipelines.generate.own.config import CONDITION, PRESETS, GeneratorConfig, GeneratorSettings, resolve
 from viewkit.pipelines.generate.own.denoiser import Denoiser
 from viewkit.pipelines.generate.own.evaluation import Evaluation, shown
 from viewkit.pipelines.generate.own.facts import FACTS, GeneratorFacts
-from viewkit.pipelines.generate.own.latents import with_latents, write_latents
-from viewkit.pipelines.generate.own.network import create_unet, save_folder
+from viewkit.pipelines.generate.own.latents import weights_of, with_latents, write_latents
+from viewkit.pipelines.generate.own.network import check_shape, create_unet, save_folder
 from viewkit.pipelines.generate.own.prepared import SCRATCH, Prepared, open_prepared, prepare_images, to_floats
 from viewkit.pipelines.generate.own.shuffled import on_device
 from viewkit.pipelines.generate.own.source import NoisedImages, Noiser, sample_draws
@@ -97,12 +104,16 @@ class GeneratorStage(FitStage[GeneratorConfig]):
         return ("images", CONDITION, *encoder_reads(config.judge))
 
     def for_images(self, config: GeneratorConfig, dataset: Dataset, device: str) -> GeneratorConfig:
-        """A preset "auto" decided: the one of the generator that is there or was begun, else what fits."""
+        """A preset "auto" decided: the one of the generator that is there or was begun, else what fits; and unless one
+        is given a batch that few images fill."""
         config = replace(config, precision=settled_precision(config.precision, dataset, self.writes, device))
-        if config.preset != "auto":
+        if config.preset == "auto":
+            settled = settled_preset(dataset, self.writes, PRESETS)
+            config = replace(config, preset=settled or choose_preset(dataset.column("images"), device)[0])
+        if not dataset.is_column("images"):
             return config
-        settled = settled_preset(dataset, self.writes, PRESETS)
-        return replace(config, preset=settled or choose_preset(dataset.column("images"), device)[0])
+        assert config.preset != "auto"
+        return replace(config, batch_size=fitting_batch(dataset.column("images"), config, config.preset))
 
     def advice(self, config: GeneratorConfig, dataset: Dataset, device: str) -> list[str]:
         if config.preset != "auto" or dataset.is_artifact(self.writes) or not dataset.is_column("images"):
@@ -130,7 +141,7 @@ class GeneratorStage(FitStage[GeneratorConfig]):
 
     def fit(self, config: GeneratorConfig, run: Run) -> Mapping[str, Any]:
         settings = settings_of(config)
-        check_images(run.dataset.column("images"))
+        self._check(settings, run.dataset)
         encoder = open_encoder(CONDITION, run.dataset, device=run.device)
         if is_main():
             prepare_images(run, encoder, settings.side_px)
@@ -157,7 +168,11 @@ class GeneratorStage(FitStage[GeneratorConfig]):
             source,
             schedule,
             run,
-            {"stage": self.name, **settings.values()},
+            {
+                "stage": self.name,
+                **settings.values(),
+                **({} if autoencoder is None else {"latents": weights_of(autoencoder)}),
+            },
             monitoring=monitoring,
         )
         numbers: dict[str, Any] = {}
@@ -165,6 +180,15 @@ class GeneratorStage(FitStage[GeneratorConfig]):
             numbers = measure(settings, denoiser, autoencoder, evaluation, encoder, last)
         cost = count_step(denoiser, optimiser, source, schedule, run.device)
         return {**numbers, **cost} if is_main() else {}
+
+    def _check(self, settings: GeneratorSettings, dataset: Dataset) -> None:
+        """Before hours of work: images, batch, and the autoencoder that is given."""
+        images = dataset.column("images")
+        check_images(images)
+        share_of_batch(settings.batch_size)  # says whether the batch can be dealt out
+        check_batch(settings.batch_size, num_trained(images.num_rows, settings.held_out))
+        if self.autoencoder is not None:
+            check_shape(settings, latent_shape(load_autoencoder(self.autoencoder), settings.side_px))
 
     def _trained_autoencoder(self, settings: GeneratorSettings, prepared: Prepared, run: Run) -> Any:
         """In fp32, on the device."""
@@ -174,7 +198,7 @@ class GeneratorStage(FitStage[GeneratorConfig]):
 
     def plan(self, config: GeneratorConfig, run: Run) -> Mapping[str, Any]:
         settings = settings_of(config)
-        check_images(run.dataset.column("images"))
+        self._check(settings, run.dataset)
         rows, width = settings.batch_size, open_encoder(CONDITION, run.dataset, device=run.device).width
         pixels = np.zeros((rows, settings.side_px, settings.side_px, 3), np.uint8)
         statistics = torch.zeros(width), torch.ones(width)
@@ -213,12 +237,8 @@ def settings_of(config: GeneratorConfig) -> GeneratorSettings:
 def prepare(
     settings: GeneratorSettings, prepared: Prepared, run: Run
 ) -> tuple[Denoiser, Optimizer, NoisedImages, Schedule]:
-    """Everything the loop needs. `ConfigError` before any work where a setting does not fit the data."""
-    share_of_batch(settings.batch_size)  # says whether the batch can be dealt out
-    if settings.batch_size > len(prepared.train):
-        raise ConfigError(
-            f"batch_size is {settings.batch_size} and {len(prepared.train)} images are trained on; lower --batch-size"
-        )
+    """Everything the loop needs. `ConfigError` where so many images cannot be used that a batch is not filled."""
+    check_batch(settings.batch_size, len(prepared.train))
     denoiser = Denoiser(create_unet(settings, prepared.width, prepared.shape), compiled=settings.compile)
     denoiser.to(device=run.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     schedule = Schedule(

@@ -12,7 +12,7 @@ from vs2fi_world import SIDE_PX, make_estimator, make_genview, make_images, writ
 
 from viewkit.pipelines.audit.classifier import ClassifierFiles
 from viewkit.pipelines.audit.config import AuditConfig
-from viewkit.pipelines.audit.galleries import pick_pairs
+from viewkit.pipelines.audit.galleries import pick_pairs, render_pairs
 from viewkit.pipelines.audit.stage import PICTURES, AuditStage
 from viewkit.pipelines.audit.tables import audit_tables, markdown
 from viewkit.pipelines.encoders.open import open_encoder
@@ -27,6 +27,7 @@ from viewkit.pipelines.score.rescore import RescoreStage
 from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.pipelines.views.boxes import overlap
 from viewkit.pipelines.views.colours import hellinger, lab_histograms
+from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import BOX, column, neutral_recipes
 from viewkit.pipelines.views.render.render import render
 from viewkit.pipelines.vs2fi.artifact import Histograms
@@ -34,7 +35,9 @@ from viewkit.pipelines.vs2fi.scores import rescore
 from viewkit.pipelines.vs2fi.threshold import consistency_threshold
 from viewkit.shards.codecs import decode_image, decode_npy, encode_json, encode_npy, encode_png
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
+from viewkit.shards.files import make_folder
 from viewkit.shards.identity import Identity, write_identity
 from viewkit.shards.row import Row
 from viewkit.shards.writer import ShardWriter
@@ -98,16 +101,50 @@ def test_the_grid_counts_every_pair_once(found):
     assert np.sum(found["grid"]["count"]) == found["pairs"]
 
 
-def test_mean_distances_equal_those_of_views_rendered_one_by_one(dataset):
-    """Over the whole grid: the cells' means weighed by their counts."""
-    found = audit(dataset, replace(CONFIG, images=3, rounds=1))
+class Resized(WithoutPictures):
+    """Notes how its galleries would be resized."""
+
+    interpolation = ""
+
+    def _galleries(self, *arguments):
+        Resized.interpolation = arguments[-1]
+
+
+def follow(dataset, policy):
+    """The pairs again, in a column of the policy's name, as if sampled by it."""
+    pairs = dataset.column("pairs")
+    inputs = {**pairs.identity.inputs, "policy": digest(load_policy(policy).to_dict())}
+    identity, folder = replace(pairs.identity, inputs=inputs), dataset.path / f"pairs_{policy}"
+    if folder.exists():
+        return folder.name
+    make_folder(folder)
+    write_identity(folder / "column.json", identity)
+    for shard in range(pairs.num_shards):
+        with ShardWriter(folder, shard, identity.digest) as writer:
+            for row in pairs.rows(shard):
+                writer.write(row)
+            writer.finish()
+    return folder.name
+
+
+@pytest.mark.parametrize(("policy", "interpolation"), [("strengthened", "bilinear"), ("byol", "bicubic")])
+def test_mean_distances_equal_those_of_views_rendered_one_by_one(dataset, policy, interpolation):
+    """Over the whole grid: the cells' means weighed by their counts. Colours are those of views resized as the policy
+    does, features those of views as the encoder takes them."""
+    found = audit(dataset, replace(CONFIG, images=3, rounds=1), kind=Resized, column=follow(dataset, policy))
+    assert Resized.interpolation == interpolation
     estimator = open_encoder("estimator", dataset)
     images = dataset.column("images")
     colour, features = [], []
     for key in smallest(dataset.column("pairs").keys(), 3):
         image = torch.from_numpy(decode_image(images.fields(images.place_of[key])))
         for round_ in stored(dataset, key)[0][:1]:
-            plain = [render([image], view[None], [0], side_px=SIDE_PX, mean=(0,) * 3, std=(1,) * 3) for view in round_]
+            plain = [
+                render(
+                    [image], view[None], [0], side_px=SIDE_PX, mean=(0,) * 3, std=(1,) * 3, interpolation=interpolation
+                )
+                for view in round_
+            ]
             hists = [lab_histograms(view.clamp(0, 1).permute(0, 2, 3, 1).numpy())[0] for view in plain]
             seen = [
                 estimator.features(
@@ -126,6 +163,19 @@ def test_mean_distances_equal_those_of_views_rendered_one_by_one(dataset):
 
     assert overall("colour") == pytest.approx(np.mean(colour), abs=1e-5)
     assert overall("features") == pytest.approx(np.mean(features), abs=1e-5)
+
+
+def test_galleries_show_views_resized_as_the_policy_does(dataset):
+    images, sample = dataset.column("images"), read_pairs(dataset.column("pairs"), 1, 1)
+    image = torch.from_numpy(decode_image(images.fields(images.place_of[sample.keys[0]])))
+    recipes = sample.recipes[0, 0, sample.views[3]]
+    for interpolation in ("bilinear", "bicubic"):
+        (picture,) = render_pairs(sample, [(0, 0, 3)], images, None, 16, interpolation)
+        views = render([image], recipes, [0, 0], side_px=16, mean=(0,) * 3, std=(1,) * 3, interpolation=interpolation)
+        wanted = (views.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).numpy()
+        np.testing.assert_array_equal(picture[:, :16], wanted[0])
+        np.testing.assert_array_equal(picture[:, -16:], wanted[1])
+    assert (picture != render_pairs(sample, [(0, 0, 3)], images, None, 16)[0]).any()
 
 
 def test_without_annotations_or_classifier_it_says_what_it_used_instead(found):

@@ -21,10 +21,12 @@ from viewkit.pipelines.browse.stage import BrowseStage
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.views.colours import hellinger, lab_histograms
+from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import column, neutral_recipes
 from viewkit.pipelines.views.render.render import render
 from viewkit.shards.codecs import decode_image, decode_npy
 from viewkit.shards.dataset import Dataset
+from viewkit.shards.document import digest
 from viewkit.shards.errors import ConfigError, DataError, MissingError
 from viewkit.shards.row import Row
 
@@ -228,6 +230,21 @@ def test_a_policy_that_nothing_names_must_be_given(tmp_path, build):
         browse(dataset, column="pairs_own")
     found = content(browse(dataset, BrowseConfig(points=6, pairs=6, policy="byol", side_px=16), column="pairs_own"))
     assert (found["policy"], found["side_px"]) == ("byol", 16) and pixels(found["views"][0][0]).shape == (16, 16, 3)
+
+
+def test_a_policy_file_is_part_of_the_page_by_what_it_says(scored, tmp_path):
+    """A file that is written anew under the same name gives another page."""
+    path = tmp_path / "mine.toml"
+
+    def identity(interpolation):
+        path.write_text(f'base = "strengthened"\ninterpolation = "{interpolation}"\n')
+        config = BrowseConfig(policy=str(path))
+        return BrowseStage().inputs(config, scored)
+
+    first, second, again = (identity(each) for each in ("bilinear", "bicubic", "bilinear"))
+    assert first != second and first == again
+    assert first["policy"] == digest(replace(load_policy("strengthened"), name="mine").to_dict())
+    assert "policy" not in BrowseStage().inputs(SMALL, scored)
 
 
 @pytest.mark.slow

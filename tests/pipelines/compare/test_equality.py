@@ -19,15 +19,33 @@ from viewkit.shards.errors import ConfigError, DataError
 SHARED = {"framework": "moco_v3", "arch": "resnet10_narrow", "steps": 4, "batch_size": 8, "hidden": 16, "dim": 16}
 
 
-def values(**options):
-    return resolve(make_config(PretrainConfig, {**SHARED, **options}, "test")).values()
+def settings(**options):
+    return resolve(make_config(PretrainConfig, {**SHARED, **options}, "test"))
 
 
 def test_arms_that_differ_in_how_pairs_are_made_are_equal():
-    arms = {name: values(**ARMS[name].options) for name in ARMS}
+    arms = {name: settings(**ARMS[name].options) for name in ARMS}
     assert len(arms) >= 12 and refuse_unequal(arms, other_spec=False) == []
-    joint = {"random": values(policy="stl10", side_px=32), "joint": values(policy="stl10_jointcrop", side_px=32)}
+    joint = {"random": settings(policy="stl10", side_px=32), "joint": settings(policy="stl10_jointcrop", side_px=32)}
     assert refuse_unequal(joint, other_spec=False) == []
+
+
+def policy_file(folder, area):
+    folder.mkdir()
+    (folder / "mine.toml").write_text(f'base = "moco_v2"\n[[views]]\narea = [{area}, 1.0]\n')
+    return settings(policy=str(folder / "mine.toml"))
+
+
+def test_policy_files_are_read_where_they_lie(tmp_path, monkeypatch):
+    """In the working folder lies another file of their name, in which nothing differs."""
+    policy_file(tmp_path / "here", 0.3)
+    monkeypatch.chdir(tmp_path / "here")
+    ours, theirs = (policy_file(tmp_path / name, area) for name, area in (("ours", 0.1), ("theirs", 0.2)))
+    assert refuse_unequal({"random": ours, "other": ours}, other_spec=False) == []
+    with pytest.raises(ConfigError, match="policy's views is"):
+        refuse_unequal({"random": ours, "other": theirs}, other_spec=False)
+    monkeypatch.chdir(tmp_path)
+    assert refuse_unequal({"random": ours, "other": ours}, other_spec=False) == []
 
 
 @pytest.mark.parametrize(
@@ -41,7 +59,7 @@ def test_arms_that_differ_in_how_pairs_are_made_are_equal():
     ],
 )
 def test_other_specifications_are_refused_in_one_line_unless_allowed(options, says):
-    arms = {"random": values(), "other": values(**options)}
+    arms = {"random": settings(), "other": settings(**options)}
     with pytest.raises(ConfigError, match=says) as error:
         refuse_unequal(arms, other_spec=False)
     assert "\n" not in str(error.value) and "--other-spec" in str(error.value)
@@ -51,11 +69,11 @@ def test_other_specifications_are_refused_in_one_line_unless_allowed(options, sa
 @pytest.mark.parametrize("options", [{"arch": "resnet18_cifar"}, {"batch_size": 16}, {"steps": 5}])
 def test_other_networks_batches_and_steps_are_refused_whatever_is_allowed(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
-        refuse_unequal({"random": values(), "other": values(**options)}, other_spec=True)
+        refuse_unequal({"random": settings(), "other": settings(**options)}, other_spec=True)
 
 
 def test_other_frameworks_are_compared_and_said():
-    (note,) = refuse_unequal({"random": values(), "slow": values(lr=0.001)}, other_spec=False)
+    (note,) = refuse_unequal({"random": settings(), "slow": settings(lr=0.001)}, other_spec=False)
     assert note == "arm 'slow' also differs from 'random' in lr"
 
 

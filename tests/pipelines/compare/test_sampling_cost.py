@@ -1,29 +1,46 @@
-"""What a view of generator `own` costs, against one pass of its network counted alone."""
+"""What a view of generator `own` costs, against a generator that samples one."""
 
 import pytest
 import torch
-from reference.genview_worlds import CPU
-from tiny_generator import TINY, plain_colours
+from diffusers import AutoencoderKL, UNet2DConditionModel
 from torch.utils.flop_counter import FlopCounterMode
 
-from viewkit.pipelines.compare.sampling_cost import cost_of_own_view
-from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.compare.sampling_cost import cost_of_own_view, num_passes
 from viewkit.pipelines.generate.config import GenerateConfig
-from viewkit.pipelines.generate.generators.networks import load_unet
-from viewkit.pipelines.generate.own.network import open_own_folder
-from viewkit.pipelines.generate.own.stage import GeneratorStage
+from viewkit.pipelines.generate.generators.sampling import Guidance
+from viewkit.pipelines.generate.own.config import GeneratorConfig, resolve
+from viewkit.pipelines.generate.own.network import create_unet
 from viewkit.pipelines.generate.stage import GenerateStage
 
 
+@pytest.mark.parametrize(
+    ("options", "passes"),
+    [({"speed": "fast"}, 16), ({"speed": "fastest"}, 8), ({"steps": 3, "guidance": 1.0}, 3), ({}, 40)],
+)
+def test_passes_are_those_that_the_loop_makes(options, passes):
+    config = GenerateConfig(generator="own", sign="+", **options).decided()
+    guidance = Guidance(config.guidance_scale, config.guidance_start, config.guidance_stop)
+    assert passes == config.steps + sum(guidance.acts(step, config.steps) for step in range(config.steps))
+    assert num_passes(GenerateStage().settings(config)) == passes
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("options", "passes"), [({"speed": "fast"}, 16), ({"steps": 3, "guidance": 1.0}, 3)])
-def test_a_view_costs_the_passes_of_its_steps(tmp_path, options, passes):
-    dataset = plain_colours(tmp_path / "data", 60)
-    run_stage(GeneratorStage(), TINY, dataset, CPU)
-    unet = load_unet(open_own_folder(dataset.path / "generator"), "fp32")
+@pytest.mark.parametrize("latent", [False, True])
+def test_a_view_costs_its_passes_and_its_decoding(tmp_path, latent):
+    settings = resolve(GeneratorConfig(preset="pico-32", width=16), "pico-32")
+    shape = (4, 16, 16) if latent else (3, 32, 32)
+    unet = create_unet(settings, 6, shape)
+    assert isinstance(unet, UNet2DConditionModel)
+    unet.save_pretrained(tmp_path / "unet", safe_serialization=True)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        size = unet.config.projection_class_embeddings_input_dim
-        unet(torch.zeros(1, 3, 32, 32), torch.tensor(1), None, class_labels=torch.zeros(1, size))
-    config = GenerateConfig(generator="own", sign="+", **options)
-    flops, seconds = cost_of_own_view(dataset, GenerateStage().settings(config), "cpu")
-    assert flops == pytest.approx(passes * counter.get_total_flops(), rel=1e-6) and seconds > 0
+        unet(torch.zeros(1, *shape), torch.tensor(1), None, class_labels=torch.zeros(1, 12))
+    expected = 3 * counter.get_total_flops()
+    if latent:
+        autoencoder = AutoencoderKL(latent_channels=4, block_out_channels=(8,), norm_num_groups=8)
+        autoencoder.save_pretrained(tmp_path / "vae", safe_serialization=True)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            autoencoder.decode(torch.zeros(1, *shape))
+        expected += counter.get_total_flops()
+    options = GenerateStage().settings(GenerateConfig(generator="own", sign="+", steps=3, guidance=1.0))
+    flops, seconds = cost_of_own_view(tmp_path, options, "cpu")
+    assert flops == pytest.approx(expected, rel=1e-3) and seconds > 0

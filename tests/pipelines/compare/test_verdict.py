@@ -37,7 +37,7 @@ def test_five_seeds_that_all_win_need_a_sixth_and_wide_ones_need_many():
     assert str(judged([3.0, 2.5, 3.5, 2.8, 3.1])) == "not decidable at this size (needs about 6 seeds)"
     wide = judged([4.0, -3.0, 5.0, -1.0, 2.0, -2.0])
     assert wide.needs > 50 and judged([4.0, -3.0, 5.0, -1.0, 2.0, -2.0], Rules(matters=8)).needs is None
-    assert Rules(alpha=0.01).least_seeds == 8 and RULES.least_seeds == 6
+    assert Rules(alpha=0.01).min_seeds == 8 and RULES.min_seeds == 6
 
 
 def test_a_difference_that_the_correction_takes_away_is_not_called_one():
@@ -54,6 +54,8 @@ def test_an_arm_is_worth_its_cost_where_it_beats_what_the_cost_would_buy():
 
 
 def test_the_rules_say_their_numbers():
+    assert "no difference of 1 point or more" in (one := " ".join(Rules().sentences()))
+    assert "as many seeds as find a difference of 1 point with probability 0.8" in one
     text = " ".join(Rules(matters=2.5).sentences())
     assert "fewer than 6 seeds" in text and "0.0625" in text and "2.5 points" in text and "Holm" in text
 

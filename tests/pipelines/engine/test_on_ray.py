@@ -5,6 +5,8 @@ One cluster for all tests, on the loopback interface: a head without processors,
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,17 +18,22 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from dealt_crew import DyingForeground, DyingHistograms
 from small_datasets import CPU, contents, numbers_dataset
-from toy_stages import NumbersConfig, NumbersStage
+from toy_stages import CountsConfig, CountsStage, NumbersConfig, NumbersStage, TotalConfig, TotalStage
 from toy_work import Doubles, Sees
 
 from viewkit.pipelines.engine import on_ray, ray_cluster
 from viewkit.pipelines.engine.contract import Silent
-from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.engine.execution import Execution, Spread
 from viewkit.pipelines.engine.on_ray import Pace, _Rows, run_on_ray
 from viewkit.pipelines.engine.ray_cluster import connected, device_on_ray, offered, seats, why_lost
-from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.engine.schedule import Limits
+from viewkit.pipelines.foreground import samples
+from viewkit.pipelines.foreground.config import ForegroundConfig
+from viewkit.pipelines.foreground.stage import ForegroundStage
+from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 
@@ -42,6 +49,15 @@ def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
     ):
         run_stage(NumbersStage(), CONFIG, Dataset(tmp_path), ON_RAY)
     assert not list(tmp_path.iterdir())
+
+
+def test_without_ray_a_fit_in_parts_is_refused_too_and_one_without_goes_on(monkeypatch, tmp_path):
+    dataset = numbers_dataset(tmp_path / "data")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"^--on ray needs Ray"):
+        run_stage(CountsStage(), CountsConfig(), dataset, Spread(on="ray"))
+    assert not (dataset.path / "counts").exists()
+    assert run_stage(TotalStage(), TotalConfig(), dataset, ON_RAY).written == 1
 
 
 def test_seats_are_whole_devices_of_nodes_that_are_alive(monkeypatch):
@@ -289,3 +305,53 @@ def test_a_stage_with_a_model_gives_the_bytes_of_one_process_and_its_events_alon
     events = [json.loads(line) for line in said.stdout.splitlines()]
     assert [each["event"] for each in events][-2:] == ["done", "next"] and events[-2]["written"] == 4
     assert contents(copy / "pairs") == contents(chain.dataset.path / "pairs")
+
+
+def twin(dataset, path, *without):
+    """A copy of the dataset without some of its folders."""
+    return Dataset(shutil.copytree(dataset.path, path, ignore=shutil.ignore_patterns(".locks", *without)))
+
+
+FITS = {
+    "histograms": (DyingHistograms, {}, HistogramsConfig(images=24, negatives=7)),
+    "foreground": (DyingForeground, {"batch_size": 4}, ForegroundConfig(sample=16)),
+    "foreground_views": (DyingForeground, {"of": "views"}, ForegroundConfig(sample=20, sign="+")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FITS)
+def test_a_fit_whose_actor_is_killed_in_the_middle_has_the_bytes_of_one_process(
+    cluster, chain, tmp_path, monkeypatch, name
+):
+    kind, options, config = FITS[name]
+    deaths, heard = tmp_path / "deaths", Heard()
+    deaths.mkdir()
+    monkeypatch.setattr(samples, "IMAGES_PER_PART", 4)
+    alone, spread = (twin(chain.dataset, tmp_path / where, name) for where in ("alone", "spread"))
+    run_stage(kind.__mro__[2](**options), config, alone, CPU)
+    run_stage(kind(deaths, **options), config, spread, ON_RAY, heard)
+    assert contents(spread.path / name) == contents(alone.path / name) and len(list(deaths.iterdir())) == 1
+    (said,) = [text for text in heard.said if "worker" in text]
+    assert re.fullmatch(r"a worker was lost \(.*process has died\); part \d of the fit is handed out again", said)
+
+
+@pytest.mark.slow
+def test_quality_fits_and_rates_on_the_cluster_by_one_command(cluster, chain, tmp_path):
+    copy = twin(chain.dataset, tmp_path / "data", "quality", "foreground_views")
+    command = [sys.executable, "-m", "viewkit.cli", "quality", "data", "--sign", "+", "--sample", "20", "--on",
+               cluster.client, "--json"]  # fmt: skip
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stderr) == (0, "")
+    done = [event for event in map(json.loads, said.stdout.splitlines()) if event["event"] == "done"]
+    assert [event["written"] for event in done] == [1, 4]
+    for name in ("foreground_views", "quality"):
+        assert contents(copy.path / name) == contents(chain.dataset.path / name)
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_a_fit_says_how_many_actors_would_share_it(cluster, chain, tmp_path):
+    data = twin(chain.dataset, tmp_path / "data", "foreground")
+    plan = plan_stage(ForegroundStage(), ForegroundConfig(sample=16), data, ON_RAY)
+    assert plan["workers"] == 2 and plan["device"] == "cpu" and plan["estimated_s"] >= 0
+    assert not (data.path / "foreground").exists()

@@ -14,6 +14,7 @@ from toy_work import Doubles, cannot_load
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.memory import OUT_OF_MEMORY
 from viewkit.pipelines.engine.shard_actor import News, Orders, ShardActor
+from viewkit.pipelines.engine.units import Unit
 from viewkit.pipelines.engine.workers import THREAD_VARIABLES
 from viewkit.shards.errors import ConfigError, DataError
 
@@ -37,7 +38,7 @@ def actor(tmp_path, make_work=None, content=b"claim", **changes):
 
 def all_news(made, shard):
     """What one shard gives, over as many questions as it takes."""
-    found, until = [made.news(shard, 0.05)], time.monotonic() + 20
+    found, until = [made.news(Unit(shard, shard), 0.05)], time.monotonic() + 20
     while found[-1].done is None and found[-1].error is None and time.monotonic() < until:
         found.append(made.news(None, 0.05))
     return News(

@@ -9,7 +9,7 @@ from vs2fi_world import make_images
 
 from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.estimator.config import EstimatorConfig
-from viewkit.pipelines.estimator.stage import EstimatorStage
+from viewkit.pipelines.estimator.stage import EstimatorStage, batch_at_once
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
 from viewkit.pipelines.models.estimator import Estimator
@@ -66,6 +66,17 @@ def test_a_run_of_the_dataset_can_be_the_trunk_and_the_chain_goes_on(tmp_path):
     assert "runs/first" in dataset.artifact("estimator").identity.inputs
     numbers = run_stage(HistogramsStage(), HistogramsConfig(images=24), dataset, CPU).numbers
     assert numbers["negatives"] == 19, "the estimator's batch less one"
+
+
+@pytest.mark.parametrize(("rows", "size"), [(20, 20), (64, 64), (127, 63), (128, 64), (130, 43), (6400, 64)])
+def test_few_images_are_left_over_by_the_last_batch_of_a_trunk(rows, size):
+    assert batch_at_once(rows) == size
+    assert rows <= 64 or rows % size == min(rows % each for each in range(32, 65))
+
+
+def test_a_policy_of_several_sides_is_refused_before_any_work(tmp_path):
+    with pytest.raises(ConfigError, match="policy is 'dino', whose views are of several sides"):
+        EstimatorStage(tmp_path / "x.safetensors").check(EstimatorConfig(trunk="timm:test_vit", policy="dino"))
 
 
 def test_trunk_and_file_belong_together(tmp_path):

@@ -198,6 +198,9 @@ def test_detectron2s_names_hold_the_same_tensors_in_a_file_that_is_no_pickle_of_
         assert torch.equal(weights[theirs], own[ours])
     assert all(re.match(r"(stem\.conv1|res[2-5]\.\d+\.(conv\d|shortcut))\.(norm\.)?[a-z_]+$", name) for name in weights)
     assert facts["detectron2"]["MODEL.RESNETS.DEPTH"] == int(arch.removeprefix("resnet"))
+    assert facts["detectron2"].get("MODEL.RESNETS.RES2_OUT_CHANNELS") == (
+        64 if arch in ("resnet18", "resnet34") else None
+    )
     assert facts["detectron2"]["MODEL.PIXEL_MEAN"] == [255 * 0.5, 255 * 0.4, 255 * 0.3]
     again = (tmp_path / "encoder.pth").read_bytes()
     export_encoder(run, tmp_path / "encoder.pth", "detectron2")

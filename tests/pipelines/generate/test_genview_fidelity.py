@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference.genview_worlds import CPU, discs_dataset
 
+from viewkit.cli.main import run as main
 from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.engine.contract import Silent
 from viewkit.pipelines.engine.run import run_stage
@@ -137,6 +138,11 @@ def test_what_cannot_be_measured_is_named(tmp_path):
         FidelityConfig(known=0)
     with pytest.raises(ViewkitError, match="genview"):
         run_stage(FidelityStage(), FidelityConfig(), discs_dataset(tmp_path, images=3), CPU)
+
+
+def test_a_folder_that_the_judge_does_not_read_is_refused_before_anything_runs(tmp_path, capsys):
+    assert main(["fidelity", str(tmp_path / "none"), "--weights", str(tmp_path)]) == 2
+    assert "a generator's folder, and encoder 'colour' reads none; " in capsys.readouterr().err
 
 
 @given(st.dictionaries(st.text("abcdef", min_size=1), st.sampled_from([0, 100, 400])), st.integers(0, 12))

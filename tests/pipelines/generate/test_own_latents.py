@@ -22,7 +22,7 @@ from viewkit.pipelines.generate.own.autoencoder import (
     load_autoencoder,
     reconstruction_db,
 )
-from viewkit.pipelines.generate.own.autoencoding import Autoencoding, Crops
+from viewkit.pipelines.generate.own.autoencoding import Autoencoding, Crops, batch_of
 from viewkit.pipelines.generate.own.choose import choose_preset
 from viewkit.pipelines.generate.own.config import PRESETS, GeneratorConfig, resolve
 from viewkit.pipelines.generate.own.facts import GeneratorFacts
@@ -81,6 +81,35 @@ def test_latents_are_not_written_twice_and_keep_their_scaling_factor(tmp_path, a
     assert (tmp_path / SCRATCH / "latents.npy").stat().st_mtime_ns == before
     with_latents(run_, again, world)
     assert again.config.scaling_factor == factor != 1
+
+
+def test_latents_of_another_autoencoder_are_made_anew(tmp_path, autoencoder):
+    world, run_ = prepared(), Run(Dataset(tmp_path), tmp_path, "generator")
+    (tmp_path / SCRATCH).mkdir()
+    write_latents(run_, autoencoder, world, scaled=True)
+    other = create_autoencoder(replace(SETTINGS, seed=1)).eval()
+    write_latents(run_, other, world, scaled=False)
+    found = with_latents(run_, other, world)
+    expected = encode(other, to_floats(world.pixels))
+    torch.testing.assert_close(found.learnt(np.arange(12), np.zeros(12, bool)), expected, atol=4e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize(("processes", "images", "batch"), [(1, 100, 16), (3, 100, 18), (24, 100, 24), (4, 10, 8)])
+def test_a_batch_of_crops_is_dealt_out_evenly(monkeypatch, processes, images, batch):
+    monkeypatch.setattr("viewkit.pipelines.generate.own.autoencoding.world_size", lambda: processes)
+    assert batch_of(images) == batch
+    with pytest.raises(ConfigError, match="start fewer processes"):
+        batch_of(0)
+
+
+def test_few_images_get_a_batch_that_they_fill_and_a_given_one_is_refused_before_any_work(large):
+    config = GeneratorStage().for_images(GeneratorConfig(), large, "cpu")
+    assert (config.preset, config.batch_size) == ("pico-128", 32)  # 48 images, 4 held out
+    given = replace(SMALL, batch_size=46)
+    for act in (plan_stage, run_stage):
+        with pytest.raises(ConfigError, match="batch_size is 46 and 44 images are trained on"):
+            act(GeneratorStage(), given, large, CPU)
+    assert not (large.path / "generator" / SCRATCH).exists()
 
 
 def test_the_loss_of_an_autoencoder_is_the_error_of_the_crops_and_a_little_divergence(autoencoder):

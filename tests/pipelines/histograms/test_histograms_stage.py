@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 import torch
 import vs2fi as reference
+from dealt_crew import deal
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from vs2fi_world import make_estimator, make_images
 
 from viewkit.pipelines.engine.execution import Execution
@@ -14,7 +17,7 @@ from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.engine.seeds import smallest
 from viewkit.pipelines.histograms import stage as stage_module
 from viewkit.pipelines.histograms.config import HistogramsConfig
-from viewkit.pipelines.histograms.stage import HistogramsStage, image_groups
+from viewkit.pipelines.histograms.stage import HistogramsStage, image_groups, total_counts
 from viewkit.pipelines.models.estimator import Embeddings, Estimator
 from viewkit.pipelines.pairs.candidates import sample_candidates
 from viewkit.pipelines.pairs.samples import load_image
@@ -22,7 +25,9 @@ from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.sample import sizes_px
 from viewkit.pipelines.vs2fi import artifact as artifact_module
 from viewkit.pipelines.vs2fi.artifact import Histograms
+from viewkit.pipelines.vs2fi.counting import count_group
 from viewkit.pipelines.vs2fi.embeddings import embed_candidates
+from viewkit.pipelines.vs2fi.histogram import CELLS, count_cells
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
 
 CONFIG = HistogramsConfig(negatives=9, images=40)
@@ -89,6 +94,38 @@ def test_the_artifact_is_the_same_bytes_for_any_sharding(dataset, histograms, tm
     fit(other)
     theirs = [hashlib.sha256(other.artifact("histograms").path(file).read_bytes()).digest() for file in files]
     assert ours == theirs
+
+
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2, 3])
+def test_groups_that_several_workers_count_give_the_bytes_of_one_process(dataset, histograms, monkeypatch, workers):
+    ours, hired = dataset.path / "histograms", deal(monkeypatch, workers)
+    for name in ("plot_consistency", "plot_alignment"):  # no part of the digest
+        monkeypatch.setattr(stage_module, name, lambda histograms, folder: None)
+    other = dataset_with(dataset)
+    fit(other)
+    files = ("histograms.safetensors", "histograms.json", "artifact.json")
+    assert all((other.path / "histograms" / name).read_bytes() == (ours / name).read_bytes() for name in files)
+    assert hired[0].parts == image_groups(dataset.column("images").keys(), 10, 40) and len(hired[0].parts) == 4
+
+
+@settings(max_examples=10)
+@given(st.integers(2, 6), st.integers(1, 4), st.integers(0, 1000), st.randoms())
+def test_counts_of_groups_add_up_in_any_order_to_a_plain_count_of_all_pairs(n, groups, seed, order):
+    generator = torch.Generator().manual_seed(seed)
+    top, exits = torch.randn(groups, n, 2, 3, generator=generator), torch.randn(groups, n, 2, 2, 3, generator=generator)
+    top, exits = torch.nn.functional.normalize(top, dim=-1), torch.nn.functional.normalize(exits, dim=-1)
+    parts = [[each.numpy() for each in count_group(a, b, 0.2)] for a, b in zip(top, exits, strict=True)]
+    order.shuffle(parts)
+    positive, negative, sums = total_counts(iter(parts))
+    plain_positive, plain_negative = np.zeros(CELLS, np.int64), np.zeros(CELLS, np.int64)
+    for group in top:
+        for i in range(n):
+            plain_positive += count_cells((group[i, 0] * group[i, 1]).sum()).numpy()
+            for j in set(range(n)) - {i}:
+                plain_negative[int(((group[i, 0] @ group[j, 1]).double() * CELLS / 2).floor()) + CELLS // 2] += 1
+    np.testing.assert_array_equal(positive, plain_positive)
+    assert np.abs(np.cumsum(negative - plain_negative)).max() <= 1 and negative.sum() == plain_negative.sum()
+    assert sums.shape == (2, CELLS) and (sums.sum(axis=1) == 2 * groups * n).all()
 
 
 def test_json_states_edges_counts_and_what_they_were_counted_with(dataset, histograms):

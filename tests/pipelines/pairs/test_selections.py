@@ -23,7 +23,7 @@ from viewkit.pipelines.pairs.selections import SELECT, Selection
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.pretrain.pairs import create_source
 from viewkit.pipelines.pretrain.stage import PretrainStage
-from viewkit.pipelines.report.runs import is_random, method_of
+from viewkit.pipelines.training.method import is_random, method_of
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import BOX, pixel_boxes
 from viewkit.pipelines.views.sample import sample_recipes

@@ -42,12 +42,17 @@ def make_images(path: Path) -> Dataset:
     return dataset
 
 
-def make_genview(dataset):
+def make_genview(dataset, name="genview", seed=1):
     outcomes = [
         Row(f"row{k:02d}", {"png": png, "json": encode_json(genview_facts(k))})
-        for k, png in enumerate(pictures(NUM_ROWS, seed=1))
+        for k, png in enumerate(pictures(NUM_ROWS, seed=seed))
     ]
-    write_column(dataset, "genview", outcomes, shard_rows=10, stage="generate")
+    write_column(dataset, name, outcomes, shard_rows=10, stage="generate")
+
+
+def genview_digest(dataset, name="genview"):
+    """The input of pairs that were cropped from the column."""
+    return {name: dataset.input_digest(name, for_stage="score")}
 
 
 def genview_facts(k):
@@ -159,7 +164,7 @@ def images_only(tmp_path):
 def everything(tmp_path_factory):
     dataset = make_images(tmp_path_factory.mktemp("report") / "d")
     make_genview(dataset)
-    make_pairs(dataset, source=1)
+    make_pairs(dataset, source=1, inputs=genview_digest(dataset))
     make_histograms(dataset)
     make_foreground(dataset)
     make_audit(dataset)

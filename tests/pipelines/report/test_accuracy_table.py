@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from viewkit.pipelines.experiments.experiment import load_experiment
 from viewkit.pipelines.report.accuracy import accuracy_tables, summary_lines
 
 
@@ -29,6 +30,29 @@ def test_a_run_is_compared_only_with_random_pairs_and_otherwise_the_same_setting
     table, rows = rows_of(everything)
     assert rows["longer"].reference is None and rows["longer"].verdict("knn20") == ""
     assert any(note.startswith("longer: there is no evaluated run with random pairs") for note in table.notes())
+
+
+def test_pairs_of_bounded_overlap_are_no_reference_and_the_baseline_is(images_only, build):
+    """The runs of hvs-table4-simsiam: of six the baseline alone has random pairs."""
+    experiment = load_experiment("hvs-table4-simsiam")
+    for name, options in experiment.runs.items():
+        build.make_run(images_only, name, framework="simsiam", **options)
+        build.make_eval(images_only, name, (0.4, 0.4, 0.4))
+    _, rows = rows_of(images_only)
+    assert len(experiment.runs) >= 6
+    assert {rows[name].reference for name in experiment.runs} == {"baseline"}
+
+
+def test_of_several_references_the_one_with_the_same_crops_is_taken_and_others_are_named(images_only, build):
+    runs = {"a": {}, "b": {"crop": "torchvision"}, "c": {"select": "vs2fi"}, "d": {"joint_area": 0.0, "crop": "exact"}}
+    for name, options in runs.items():
+        build.make_run(images_only, name, **options)
+        build.make_eval(images_only, name, (0.4, 0.4, 0.4))
+    table, rows = rows_of(images_only)
+    assert {name: rows[name].reference for name in runs} == {"a": "a", "b": "b", "c": "a", "d": "a"}
+    assert rows["c"].other_references == () and rows["d"].other_references == ("b",)
+    said = [note for note in table.notes() if "the first by name of several runs" in note]
+    assert len(said) == 1 and said[0].startswith("d is compared with a, ") and said[0].endswith("; others: b.")
 
 
 def test_the_notes_say_when_a_method_does_not_help(everything):

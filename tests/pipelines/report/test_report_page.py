@@ -10,15 +10,18 @@ import pytest
 from viewkit.cli.commands import PIPELINE
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.pairs.column import read_pairs
 from viewkit.pipelines.pairs.order import pair_index
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
 from viewkit.pipelines.report.accuracy import accuracy_tables, percent
 from viewkit.pipelines.report.config import ReportConfig
 from viewkit.pipelines.report.inventory import command_of
 from viewkit.pipelines.report.page import toml
+from viewkit.pipelines.report.pairs import make_galleries
 from viewkit.pipelines.report.pictures import BYTES_PER_PIXEL, picture
-from viewkit.pipelines.report.runs import hard_view_table, is_random, method_of
+from viewkit.pipelines.report.runs import hard_view_table
 from viewkit.pipelines.report.stage import ReportStage
+from viewkit.pipelines.training.method import is_random, method_of
 from viewkit.pipelines.views.recipe import neutral_recipes
 from viewkit.shards.codecs import encode_json, encode_png
 from viewkit.shards.dataset import Dataset
@@ -180,6 +183,20 @@ def test_pairs_of_generated_views_are_left_out_where_these_are_gone(images_only,
     assert "No pair to show" in Page(report(images_only)).words
 
 
+def test_pairs_are_shown_with_the_generated_views_that_they_were_cropped_from(images_only, build, monkeypatch):
+    monkeypatch.setattr(build, "NUM_ROWS", 4)
+    build.make_genview(images_only)  # has not all of the rows
+    monkeypatch.undo()
+    build.make_genview(images_only, "genview_other", seed=2)
+    build.make_pairs(images_only, source=1, inputs=build.genview_digest(images_only, "genview_other"))
+    html = report(images_only)
+    sample = read_pairs(images_only.column("pairs"), 100)
+    columns = (images_only.column(name) for name in ("images", "genview_other"))
+    (first, *_) = make_galleries(sample, *columns, count=3, side_px=32)
+    pictures = [picture.uri for pair in first.examples for picture in (*pair.views, pair.sources[1].picture)]
+    assert len(pictures) == 9 and all(uri in html for uri in pictures)
+
+
 def test_names_are_shown_and_never_run(images_only, build, monkeypatch):
     monkeypatch.setattr(build, "genview_facts", lambda k: {"foreground_share": 0.5, "level": 0, "generator": build.BAD})
     build.make_genview(images_only)
@@ -197,7 +214,7 @@ def test_the_largest_page_stays_below_3_mb(tmp_path, build, monkeypatch):
     monkeypatch.setattr(build, "pictures", lambda count, seed=0: [encode_png(each) for each in noise[:count]])
     dataset = build.make_images(tmp_path / "noise")
     build.make_genview(dataset)
-    build.make_pairs(dataset, source=1)
+    build.make_pairs(dataset, source=1, inputs=build.genview_digest(dataset))
     assert len(report(dataset, ReportConfig(pairs=12, generated=16, view_px=128))) < 3_000_000
 
 
@@ -246,12 +263,19 @@ def test_a_run_that_logged_its_views_gets_a_table_of_what_made_pairs_hard(images
 def test_the_method_names_everything_that_makes_pairs_and_random_is_nothing_else():
     plain = resolve(PretrainConfig(framework="moco_v2")).values()
     assert is_random(plain) and method_of(plain) == "moco_v2, random"
+    cropped = {**plain, "crop": "torchvision"}
+    assert is_random(cropped) and method_of(cropped) == "moco_v2, random, crop torchvision"
     for options, words in (
         ({"select": "hard"}, "moco_v2, hard, of 4 views"),
         ({"alpha": 0.5, "generated": "both"}, "moco_v2, random, generated 0.5 (both)"),
         ({"select": "stored", "weights": "quality"}, "moco_v2, stored, quality weights"),
         ({"joint_area": 0.0}, "moco_v2, random, joint crops 0"),
         ({"views_per_side": 2, "multi_view": "dsf"}, "moco_v2, random, dsf of 2 + 2 views"),
+        ({"multi_view": "dsf"}, "moco_v2, random, dsf of 1 + 1 views"),
+        ({"max_iou": 0.3, "max_iou_end": 0.5}, "moco_v2, random, overlap at most 0.3, at the end 0.5"),
+        ({"max_iou": 0.3, "max_iou_alternating": True}, "moco_v2, random, overlap at most 0.3, alternating"),
+        ({"crop_box": 0.1}, "moco_v2, random, crop box 0.1"),
+        ({"select": "vs2fi", "filter_share": 0.2}, "moco_v2, vs2fi, filter_share 0.2"),
     ):
         config = resolve(PretrainConfig(framework="moco_v2", **options)).values()
         assert method_of(config) == words and not is_random(config)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import webdataset
 from small_datasets import CPU
+from stored_column import differing
 from stores import FAULTS, Moto, Proxy, environment_of
 from tiny_chain import Execution, jobs, photographs
 
@@ -32,19 +33,6 @@ SUPPORT = Path(__file__).parents[2] / "support"
 COLUMNS = ("images", "genview", "pairs", "pairs_drawn", "quality")
 TIMES = ("metrics.jsonl", "receipt.json")
 """Files of trainings that hold how long something took, and the digests of these."""
-
-
-def differing(place: str, local: Path, but: tuple[str, ...] = ()) -> list[str]:
-    """Keys that are only here or there, and those whose bytes differ; `but` of the files of these names."""
-    client = Client(parse_url(place))
-    there = {key for key in client.list() if not key.startswith("urls/")}
-    here = {
-        path.relative_to(local).as_posix()
-        for path in local.rglob("*")
-        if path.is_file() and not path.relative_to(local).parts[0].startswith(".")
-    }
-    same = {key for key in there & here if client.get(key)[0] == (local / key).read_bytes()}
-    return sorted(key for key in there | here if key not in same and key.rpartition("/")[2] not in but)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from small_datasets import CPU
+from sources import encoded
 from tiny_chain import photographs
 
 from viewkit.cli.main import run
@@ -16,6 +17,7 @@ from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.source import open_source
 from viewkit.pipelines.pack.stage import PackStage
 from viewkit.pipelines.weights.hub import local_folder
+from viewkit.shards.codecs import decode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.stores.client import Client
@@ -83,6 +85,42 @@ def test_a_source_in_a_store_is_the_source_on_a_disk(place, stored, tmp_path, ki
     assert [list(there.rows(shard)) for shard in range(there.num_shards)] == [
         list(here.rows(shard)) for shard in range(here.num_shards)
     ]
+
+
+@pytest.mark.parametrize("name", ["source/x.parquet", pytest.param("source", marks=pytest.mark.slow)])
+def test_parquet_files_in_a_store_are_packed_with_their_labels(place, stored, tmp_path, name):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    images = [encoded(number) for number in range(6)]
+    table = pa.table({"image": [{"bytes": raw, "path": f"{i}.png"} for i, raw in enumerate(images)],
+                      "label": ["cat", "dog", "cat", "dog", "dog", "cat"]})  # fmt: skip
+    local = tmp_path / "source"
+    local.mkdir()
+    pq.write_table(table, local / "x.parquet", row_group_size=2)
+    stored(local, "source")
+    config = PackConfig(rows_per_shard=4)
+    for source, dataset in ((tmp_path / name, tmp_path / "here"), (f"{place}/{name}", f"{place}/there")):
+        run_stage(PackStage(str(source)), config, Dataset(dataset), CPU)
+    client = Client(parse_url(f"{place}/there"))
+    for path in (tmp_path / "here" / "images").iterdir():
+        assert client.get(f"images/{path.name}")[0] == path.read_bytes()
+    column = Dataset(f"{place}/there").column("images")
+    rows = [column.fields(number) for number in range(column.num_rows)]
+    assert {row["png"]: (row["cls"], decode_json(row["json"])["label"]) for row in rows} == {
+        raw: (b"%d" % (i in (1, 3, 4)), "dog" if i in (1, 3, 4) else "cat") for i, raw in enumerate(images)
+    }
+
+
+@pytest.mark.slow
+def test_an_archive_right_in_its_bucket_is_packed_by_workers(place, tmp_path):
+    tars(tmp_path / "tars", few(tmp_path / "images"))
+    bucket, name = "s3://" + parse_url(place).bucket, f"{parse_url(place).prefix.partition('/')[0]}.tar"
+    Client(parse_url(f"{bucket}/{name}").holder).put(name, (tmp_path / "tars" / "0.tar").read_bytes())
+    two = Execution(device="cpu", workers=2, max_rejects=1.0)
+    dataset = Dataset(tmp_path / "set")
+    run_stage(PackStage(f"{bucket}/{name}"), PackConfig(rows_per_shard=2), dataset, two)
+    assert dataset.column("images").num_rows == 3
+    with pytest.raises(DataError, match=f"the source '{bucket}/none.tar' does not exist, or is empty"):
+        open_source(f"{bucket}/none.tar", PackConfig())
 
 
 @pytest.mark.slow

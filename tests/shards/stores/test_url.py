@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from viewkit.cli.console import say
 from viewkit.shards.artifact import refuse_inside
 from viewkit.shards.dataset import Dataset, run_folder
 from viewkit.shards.errors import ConfigError
@@ -16,6 +17,7 @@ def test_one_place_has_one_name(text):
     url = parse_url(text)
     assert url == StoreURL("s3", "b", "x/y") == parse_url(Path(text))
     assert (str(url), url.name, str(url.above(1)), url.above(2)) == ("s3://b/x/y", "y", "s3://b/x", None)
+    assert (str(url.holder), str(url.holder.holder), url.holder.holder.name) == ("s3://b/x", "s3://b", "b")
 
 
 def test_paths_and_sources_are_no_urls():
@@ -79,3 +81,8 @@ def test_an_answer_is_one_line_that_repeats_nothing_but_status_and_code(monkeypa
     monkeypatch.setenv("VIEWKIT_STORE_PATIENCE_S", "7")
     line = str(explain(parse_url("s3://b/x"), "images/000000.tar", text))
     assert said in line and "AKID" not in line and "\n" not in line and may_pass(text) == passes
+
+
+def test_a_url_that_was_a_path_is_said_with_its_two_slashes(capsys):
+    say(f"{Path('s3://b/x')}/y, {Path('az://c/y')}: gs://b/x, as3:/b, s3:/, C:/x")
+    assert capsys.readouterr().out == "s3://b/x/y, az://c/y: gs://b/x, as3:/b, s3:/, C:/x\n"
