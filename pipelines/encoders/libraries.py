@@ -64,8 +64,8 @@ def open_timm(asked: EncoderRequest) -> TimmEncoder:
 
 def open_open_clip(asked: EncoderRequest) -> OpenClipEncoder:
     """Weights: of `encoder_weights`, the whole model in open_clip's names (``open_clip_model.safetensors``), whatever
-    the tag then is; by default those published under the tag, from open_clip's cache. The activation is the one that
-    the tag's weights were trained with."""
+    the tag then is; by default those published under the tag, from open_clip's cache. Activation
+    and normalisation are those that the tag's weights were trained with."""
     import open_clip
 
     name, _, tag = asked.name.removeprefix("open_clip:").partition("/")
@@ -83,13 +83,22 @@ def open_open_clip(asked: EncoderRequest) -> OpenClipEncoder:
         visual.output_tokens = True
     if asked.encoder_weights is not None:
         load_file_weights(visual, asked.encoder_weights, prefix="visual.")
-    seen = visual.preprocess_cfg
+    seen = {**visual.preprocess_cfg, **normalisation(name, tag)}
     own_px = seen["size"] if isinstance(seen["size"], int) else seen["size"][0]
     side_px = asked.side_px or PUBLISHED_SIDE_PX.get(name) or own_px
     preprocess = Preprocess(side_px, side_px, colour(seen["mean"]), colour(seen["std"]))
     encoder = OpenClipEncoder(visual, preprocess, name=asked.name, device=asked.device, precision=asked.precision)
     encoder.quick_gelu_forced = quick
     return encoder
+
+
+def normalisation(name: str, tag: str) -> dict[str, Any]:
+    """mean and std that the tag's weights were trained with, where open_clip knows them: 0.5 for SigLIP's. It applies
+    them only to weights that it loads itself."""
+    import open_clip
+
+    known = open_clip.get_pretrained_cfg(name, tag)
+    return {each: known[each] for each in ("mean", "std") if known.get(each) is not None}
 
 
 def needs_quick_gelu(name: str, tag: str) -> bool:

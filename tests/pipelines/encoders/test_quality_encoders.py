@@ -141,6 +141,19 @@ def test_weights_that_were_trained_with_quick_gelu_get_it(tmp_path, monkeypatch,
     torch.testing.assert_close(found["quick"].tokens(views(32)), trained.eval().visual(views(32))[1].detach())
 
 
+def test_a_file_is_normalised_like_the_weights_of_its_tag(tmp_path, monkeypatch):
+    path = tmp_path / "weights.safetensors"
+    save_file(open_clip.create_model("tiny-vit").state_dict(), path)
+    half = (0.5, 0.5, 0.5)
+    tags = {"half": {"url": "x", "mean": half, "std": half}, "plain": {"url": "x"}}
+    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, "tiny-vit", tags)
+    monkeypatch.setattr(open_clip.factory, "download_pretrained", lambda *_, **__: str(path))
+    for file in (None, path):
+        ours = encoder("open_clip:tiny-vit/half", file)
+        assert (ours.mean, ours.std) == (half, half) == (ours.preprocess.mean, ours.preprocess.std)
+    assert encoder("open_clip:tiny-vit/plain", path).mean == encoder("open_clip:tiny-vit/random").mean != half
+
+
 @pytest.mark.parametrize(
     ("name", "tag", "forced"),
     [
