@@ -50,6 +50,11 @@ class Receipt:
     def seen(self) -> int:
         return len(self.rows) + len(self.rejects)
 
+    def keys(self) -> list[str]:
+        """Keys of the shard's inputs, kept or rejected, in order."""
+        rejects, kept = dict(self.rejects), iter(self.rows)
+        return [rejects[place].key if place in rejects else next(kept).key for place in range(self.seen)]
+
     def write(self, folder: Path) -> bool:
         """Write it unless the shard has a receipt; whether it was written: the first receipt counts."""
         return write_first_document(folder / f"{shard_name(self.shard)}.json", self._content())

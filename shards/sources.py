@@ -72,6 +72,37 @@ class ColumnSources:
             yield Row(row.key, row.fields, others)
 
 
+class InputsOf:
+    """What one column was given: its rows, and in their places the inputs that it rejected, as it rejected them."""
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, column: Column) -> None:
+        column.require_complete()
+        self.column = column
+
+    @property
+    def num_shards(self) -> int:
+        return self.column.num_shards
+
+    @property
+    def num_rows(self) -> int:
+        return self.column.identity.plan["rows"]
+
+    def keys(self, shard: int) -> Sequence[str]:
+        return self.column.receipt(shard).keys()
+
+    def rows(self, shard: int) -> Iterator[Row | Reject]:
+        rejects, place = dict(self.column.receipt(shard).rejects), 0
+        for row in self.column.rows(shard):
+            while place in rejects:
+                yield rejects[place]
+                place += 1
+            yield row
+            place += 1
+        yield from (reject for at, reject in rejects.items() if at >= place)
+
+
 def check_alignment(first: Column, other: Column) -> None:
     """`DataError` unless every shard of `other` accounts for the rows of `first`, in the same order."""
     if other.num_shards < first.num_shards and other.num_shards in first.shards_before:

@@ -1,5 +1,6 @@
 """Encoders of timm and open_clip, by name, with published weights, weights from a file, or none."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -27,6 +28,13 @@ class TimmEncoder(Encoder):
 
 class OpenClipEncoder(Encoder):
     """The image tower of an open_clip model, e.g. ``ViT-H-14/laion2b_s32b_b79k``; features are CLIP's embedding."""
+
+    quick_gelu_forced = False
+    """Whether it has QuickGELU because its weights were trained with it, where its architecture has GELU."""
+
+    def fingerprint(self) -> Mapping[str, Any]:
+        found = super().fingerprint()
+        return {**found, "activation": "quick_gelu"} if self.quick_gelu_forced else found
 
     def forward(self, x: Float[Tensor, "n 3 s s"]) -> tuple[Float[Tensor, "n t k"], Float[Tensor, "n d"]]:
         if hasattr(self.model, "trunk"):  # a network of timm
@@ -56,7 +64,8 @@ def open_timm(asked: EncoderRequest) -> TimmEncoder:
 
 def open_open_clip(asked: EncoderRequest) -> OpenClipEncoder:
     """Weights: of `encoder_weights`, the whole model in open_clip's names (``open_clip_model.safetensors``), whatever
-    the tag then is; by default those published under the tag, from open_clip's cache."""
+    the tag then is; by default those published under the tag, from open_clip's cache. Activation
+    and normalisation are those that the tag's weights were trained with."""
     import open_clip
 
     name, _, tag = asked.name.removeprefix("open_clip:").partition("/")
@@ -66,18 +75,39 @@ def open_open_clip(asked: EncoderRequest) -> OpenClipEncoder:
     if tag not in (RANDOM, *tags) and asked.encoder_weights is None:
         raise ConfigError(f"encoder is '{asked.name}'; weights of {name} are {', '.join(tags) or 'not published'}")
     source = None if tag == RANDOM or asked.encoder_weights is not None else tag
-    visual = _create(asked, lambda: open_clip.create_model(name, pretrained=source)).visual
+    quick = needs_quick_gelu(name, tag)
+    visual = _create(asked, lambda: open_clip.create_model(name, pretrained=source, force_quick_gelu=quick)).visual
     if not hasattr(visual, "trunk"):
         if not hasattr(visual, "output_tokens"):
             raise ConfigError(f"encoder is '{asked.name}', whose image tower gives no feature map; name a ViT")
         visual.output_tokens = True
     if asked.encoder_weights is not None:
         load_file_weights(visual, asked.encoder_weights, prefix="visual.")
-    seen = visual.preprocess_cfg
+    seen = {**visual.preprocess_cfg, **normalisation(name, tag)}
     own_px = seen["size"] if isinstance(seen["size"], int) else seen["size"][0]
     side_px = asked.side_px or PUBLISHED_SIDE_PX.get(name) or own_px
     preprocess = Preprocess(side_px, side_px, colour(seen["mean"]), colour(seen["std"]))
-    return OpenClipEncoder(visual, preprocess, name=asked.name, device=asked.device, precision=asked.precision)
+    encoder = OpenClipEncoder(visual, preprocess, name=asked.name, device=asked.device, precision=asked.precision)
+    encoder.quick_gelu_forced = quick
+    return encoder
+
+
+def normalisation(name: str, tag: str) -> dict[str, Any]:
+    """mean and std that the tag's weights were trained with, where open_clip knows them: 0.5 for SigLIP's. It applies
+    them only to weights that it loads itself."""
+    import open_clip
+
+    known = open_clip.get_pretrained_cfg(name, tag)
+    return {each: known[each] for each in ("mean", "std") if known.get(each) is not None}
+
+
+def needs_quick_gelu(name: str, tag: str) -> bool:
+    """Whether open_clip's weights `tag` were trained with QuickGELU and its architecture `name` has GELU, as those of
+    OpenAI for ViT-B-32. open_clip only warns of it."""
+    import open_clip
+
+    trained_with = open_clip.get_pretrained_cfg(name, tag).get("quick_gelu", False)
+    return bool(trained_with) and not open_clip.get_model_config(name).get("quick_gelu", False)
 
 
 def _create(asked: EncoderRequest, create: Any) -> Any:

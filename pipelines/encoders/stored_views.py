@@ -14,6 +14,8 @@ from viewkit.pipelines.pairs.generated import generated_column
 from viewkit.pipelines.pairs.names import PAIRS
 from viewkit.pipelines.views.recipe import centre_squares, check_recipes, column
 from viewkit.shards.codecs import decode_npy
+from viewkit.shards.column import Column
+from viewkit.shards.commands import command_for
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 from viewkit.shards.row import Reject
@@ -47,17 +49,19 @@ class RowViews:
     index: Int64[np.ndarray, "r v"]
 
 
-def stored_recipes(key: str, pairs: Fields) -> Float32[np.ndarray, "r v p"]:
-    """Recipes of a row of the column of pairs. `DataError` for what `score` has not written."""
-    where = f"column 'pairs': row {key}"
+def stored_recipes(key: str, pairs: Fields, of: Column | None = None) -> Float32[np.ndarray, "r v p"]:
+    """Recipes of a row of the column of pairs `of`, for messages. `DataError` for what is no row of pairs."""
+    where = f"row {key} of the pairs" if of is None else f"column '{of.name}': row {key}"
+    step = "delete the column and rerun " + (
+        "the command that wrote it" if of is None else f"'{command_for(of.name, of.identity.stage)}'"
+    )
     if "recipes.npy" not in pairs:
-        raise DataError(f"{where} lacks 'recipes.npy'; delete the column and rerun 'viewkit score'")
+        raise DataError(f"{where} lacks 'recipes.npy'; {step}")
     recipes = decode_npy(pairs["recipes.npy"])
     check_recipes(recipes, where)
     if recipes.ndim != 3 or recipes.shape[1] < 2:
         raise DataError(
-            f"{where} has recipes of shape {list(recipes.shape)}, needed [r, v, p] with two views or more; delete the "
-            "column and rerun 'viewkit score'"
+            f"{where} has recipes of shape {list(recipes.shape)}, needed [r, v, p] with two views or more; {step}"
         )
     return recipes
 

@@ -123,7 +123,7 @@ def _start(make_work: Callable[[int], Work], number: int) -> _Worker:
     made = bytes(ForkingPickler.dumps(make_work))  # unpickled by `_serve`, which can say what went wrong in an import
     profiling = Profiling.of_this_process()
     process = context.Process(target=_serve, args=(made, number, theirs, profiling), daemon=True)
-    with one_thread(), _safe_path(), _sigint_blocked():
+    with _one_thread_each(), _safe_path(), _sigint_blocked():
         process.start()
     theirs.close()
     return _Worker(process, ours)
@@ -227,7 +227,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def _one_thread_each() -> Iterator[None]:
     """Processes started inside compute on one thread each: sums then do not depend on the number of workers."""
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))

@@ -4,19 +4,23 @@ What was packed before stands in the receipts. So does, for a shard whose receip
 the rows that no other shard holds.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from viewkit.pipelines.pack.keys import display
+from viewkit.pipelines.pack.keys import display, plain
 from viewkit.pipelines.pack.raw import LABEL
 from viewkit.pipelines.pack.source import PackSources
+from viewkit.shards.codecs import decode_json
 from viewkit.shards.column import Column
 from viewkit.shards.errors import ConfigError, DataError, RefusedError
 from viewkit.shards.receipt import shard_name
 from viewkit.shards.row import Reject, Row
+
+LOOKED_AT = 256
+"""Rows whose stored class is compared with the grown source's; each is read from its shard."""
 
 
 @runtime_checkable
@@ -86,7 +90,7 @@ class AddedSources:
         for shard in range(states[-1].shards):
             if shard in lacking:
                 continue
-            held[shard] = _inputs(column, shard)
+            held[shard] = column.receipt(shard).keys()
             for key in held[shard]:
                 if key not in place_of:
                     raise RefusedError(
@@ -114,6 +118,10 @@ class AddedSources:
         self._places = self._cut(new, lacking, rows_per_shard)
         self._numbers = _class_numbers(source, state_of) if source.classes is not None else None
         self._column = column
+        if adds and self._numbers is not None:
+            _require_same_classes(
+                source, column, [place_of[key] for keys in held.values() for key in keys], self._numbers
+            )
 
     def _cut(self, new: list[int], lacking: Sequence[int], rows_per_shard: int) -> dict[int, list[int]]:
         """The new places, in order, into the shards that are lacking."""
@@ -138,7 +146,7 @@ class AddedSources:
     def keys(self, shard: int) -> Sequence[str]:
         if shard in self._places:
             return [self._source.key(place) for place in self._places[shard]]
-        return _inputs(self._column, shard)
+        return self._column.receipt(shard).keys()
 
     def rows(self, shard: int) -> Iterator[Row | Reject]:
         for row in self._source.read(self._places[shard]):
@@ -150,14 +158,6 @@ class AddedSources:
             return row
         number = self._numbers[row.fields[LABEL].decode("utf-8", "surrogateescape")]
         return Row(row.key, {**row.fields, "cls": b"%d" % number})
-
-
-def _inputs(column: Column, shard: int) -> list[str]:
-    """Keys of a shard's inputs, in order."""
-    receipt = column.receipt(shard)
-    rejects = dict(receipt.rejects)
-    kept = iter(receipt.rows)
-    return [rejects[i].key if i in rejects else next(kept).key for i in range(receipt.seen)]
 
 
 def _state(states: Sequence[State], shard: int) -> int:
@@ -176,3 +176,32 @@ def _class_numbers(source: GrowingSources, state_of: np.ndarray) -> dict[str, in
         for name in sorted(names[state] - found.keys()):
             found[name] = len(found)
     return found
+
+
+def _require_same_classes(
+    source: GrowingSources, column: Column, held: Sequence[int], numbers: Mapping[str, int]
+) -> None:
+    """`RefusedError` unless rows that are packed have the class that the source gives them now: `LOOKED_AT` of them, at
+    least one of every class. In zip files, a folder is a class or not by what lies beside it.
+
+    held: places of what was packed. Rows without the name of a class are passed over: other settings, refused as such.
+    """
+    by_class: dict[str | None, list[int]] = {}
+    for place in held:
+        by_class.setdefault(source.class_name(place), []).append(place)
+    for now, places in by_class.items():
+        for place in places[:: max(1, len(places) * len(by_class) // LOOKED_AT)]:
+            key = source.key(place)
+            fields = column.fields(column.place_of[key]) if key in column.place_of else {}
+            name = decode_json(fields["json"]).get("label") if "cls" in fields else None
+            if name is None:
+                continue
+            then, wanted = f"class {int(fields['cls'])} '{display(name)}'", "no class"
+            if now is not None:
+                wanted = f"class {numbers[now]} '{display(plain(now))}'"
+            if then != wanted:
+                raise RefusedError(
+                    f"pack: {display(key)} was packed as {then}, and with the new images it would be {wanted}; put the "
+                    "new ones in folders like the old ones' (in zip files, folders that all images share are no "
+                    "classes), or pack the source into another dataset"
+                )

@@ -91,9 +91,8 @@ def unlabelled_lines(source: str, unmatched: Sequence[Entry], images: Column, la
     if unmatched:
         shown = ", ".join(display(entry.where) for entry in unmatched[:3])
         said.append(f"{len(unmatched)} entries of {source} are no image of this dataset (first: {shown})")
-    lacking = [
-        key for key in images.index.keys if key not in labels and "cls" not in images.fields(images.place_of[key])
-    ]
+    own = images.index.has(("cls",)).tolist()
+    lacking = [key for key, has_own in zip(images.keys(), own, strict=True) if not has_own and key not in labels]
     if lacking:
         said.append(f"{len(lacking)} of {images.num_rows} images have no label (first: {', '.join(lacking[:3])})")
     return said

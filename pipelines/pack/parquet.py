@@ -5,6 +5,7 @@ names' hashes, so that every shard is a mix of the source even where files are s
 """
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,8 +118,8 @@ class ParquetSources(NumberedSources):
         extension = extension_of(shown)
         fields = {extension if extension in IMAGES else "jpg": image, PATH: shown.encode("utf-8", "surrogateescape")}
         if isinstance(label, str):
-            number = int(np.searchsorted(np.array(self.classes, dtype=object), label))
-            fields |= {"cls": b"%d" % number, LABEL: label.encode("utf-8", "surrogateescape")}
+            assert self.classes is not None  # labels that are texts have them
+            fields |= {"cls": b"%d" % bisect_left(self.classes, label), LABEL: label.encode("utf-8", "surrogateescape")}
         elif label is not None and label >= 0:  # -1 where it is not known
             fields["cls"] = b"%d" % label
             if label < len(self._table.names):

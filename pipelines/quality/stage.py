@@ -30,9 +30,12 @@ from viewkit.pipelines.engine.rejects import reject
 from viewkit.pipelines.foreground.artifact import Foreground
 from viewkit.pipelines.foreground.rating import rate_views
 from viewkit.pipelines.foreground.stage import ViewsForegroundStage
+from viewkit.pipelines.pairs.generated import NOT_IN_SUBSET
 from viewkit.pipelines.pairs.names import PAIRS
+from viewkit.pipelines.pairs.without_view import reject_without_pairs
 from viewkit.pipelines.quality.config import QualityConfig
 from viewkit.shards.codecs import encode_npy
+from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.row import Reject, Row
@@ -48,10 +51,14 @@ class QualityStage(MapStage[QualityConfig]):
     there. pairs: the column of the pairs to rate. column: the one to write.
 
     Memory: the images of `ROWS_AT_ONCE` rows and `views_per_pass` views with their maps.
-    Rejects: ``no_pairs``, ``no_generated_view``, ``undecodable``, ``non_finite``.
+    Rejects: ``no_pairs``, ``not_in_subset``, ``no_generated_view``, ``undecodable``, ``non_finite``.
+
+    Version 2: images that `generate` was told to leave out have a reason of their own.
     """
 
     name = "quality"
+    version: ClassVar[int] = 2
+    by_choice: ClassVar[frozenset[str]] = frozenset({NOT_IN_SUBSET})
     elsewhere: ClassVar[str] = "another --column"
     shown_as = "quality"
     holds: ClassVar[Mapping[str, str]] = {
@@ -96,7 +103,7 @@ class QualityStage(MapStage[QualityConfig]):
     def prepare(self, config: QualityConfig, run: Run) -> ShardFn:
         """`RefusedError` when the component was fitted with another encoder."""
         foreground = Foreground.read(run.dataset.artifact(self.foreground), "viewkit quality")
-        genview = genview_of(run.dataset, self.pairs)
+        pairs, genview = run.dataset.column(self.pairs), genview_of(run.dataset, self.pairs)
         encoder = open_encoder(
             config.encoder,
             run.dataset,
@@ -111,17 +118,17 @@ class QualityStage(MapStage[QualityConfig]):
 
         def rate(rows: Iterator[Row]) -> Iterator[Row | Reject]:
             for batch in batches(rows, ROWS_AT_ONCE):
-                yield from rate_rows([_read(row, self.pairs, genview, run.device) for row in batch], encoder, direction)
+                yield from rate_rows([_read(row, pairs, genview, run.device) for row in batch], encoder, direction)
 
         return rate
 
 
-def _read(row: Row, column: str, genview: str | None, device: str) -> RowViews | Reject:
-    pairs = row.joined[column]
+def _read(row: Row, column: Column, genview: str | None, device: str) -> RowViews | Reject:
+    pairs = row.joined[column.name]
     if pairs is None:
-        return reject(row.key, "no_pairs", f"column '{column}' rejected this row")
+        return reject_without_pairs(row.key, column)
     generated = None if genview is None else row.joined.get(genview)
-    return read_views(row.key, stored_recipes(row.key, pairs), row.fields, generated, device)
+    return read_views(row.key, stored_recipes(row.key, pairs, column), row.fields, generated, device)
 
 
 def rate_rows(

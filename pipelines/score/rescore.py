@@ -1,7 +1,7 @@
 """Stage `rescore`: new indicators from the similarities that a pairs column keeps, without images or an estimator.
 
-For another gamma, or for histograms counted anew (other bins, N, priors or images) with the same estimator. Recipes and
-similarities are copied; the result is a column of its own, because a column has one identity.
+For another gamma, or for histograms counted anew (other bins, N, priors or images) with the same estimator. Recipes,
+similarities and rejects are copied; the result is a column of its own, because a column has one identity.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,16 +13,19 @@ import numpy as np
 from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.contract import MapStage, Run, ShardFn
 from viewkit.pipelines.pairs.column import SIMILARITIES, check_pairs_name, num_exits_of, require_scores
+from viewkit.pipelines.pairs.generated import NOT_IN_SUBSET
 from viewkit.pipelines.score.config import RescoreConfig
 from viewkit.pipelines.score.counted import check_counted_like
 from viewkit.pipelines.vs2fi.artifact import Histograms
 from viewkit.pipelines.vs2fi.matching import require_same
 from viewkit.pipelines.vs2fi.scores import score_pairs
 from viewkit.shards.codecs import decode_npy, encode_npy
+from viewkit.shards.commands import command_for
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 from viewkit.shards.identity import Identity
 from viewkit.shards.row import Reject, Row
+from viewkit.shards.sources import InputsOf, Sources
 
 ROWS_AT_ONCE = 256
 
@@ -31,13 +34,19 @@ class RescoreStage(MapStage[RescoreConfig]):
     """source: the pairs column to read. column: the one to write.
 
     What is written stands on the source's similarities and its inputs, not on the histograms that it was scored with.
+
+    Rejects: the source's, with its reasons.
+
+    Version 2: rows that the source rejected are rejected here, too; they were missing.
     """
 
     name = "rescore"
+    version: ClassVar[int] = 2
+    by_choice: ClassVar[frozenset[str]] = frozenset({NOT_IN_SUBSET})
     elsewhere: ClassVar[str] = "another --column"
     shown_as = "pairs_rescored"
     holds: ClassVar[Mapping[str, str]] = {
-        "recipes.npy": "as in `pairs`",
+        "recipes.npy": "as in `pairs`; rows that it rejected are rejected here, too",
         "scores.npy": "as in `pairs`, with Semantic Consistency and Alignment Level read off the similarities again",
     }
     uses_torch: ClassVar[bool] = False
@@ -54,6 +63,9 @@ class RescoreStage(MapStage[RescoreConfig]):
 
     def reads(self, config: RescoreConfig) -> tuple[str, ...]:
         return (self.source, "histograms")
+
+    def sources(self, config: RescoreConfig, dataset: Dataset) -> Sources:
+        return InputsOf(dataset.column(self.source))
 
     def grows(self, config: RescoreConfig, dataset: Dataset, found: Identity, wanted: Identity) -> bool:
         """Like any stage's, where the input "similarities" is the source."""
@@ -82,9 +94,10 @@ class RescoreStage(MapStage[RescoreConfig]):
                 continue
             there = dataset.is_column(name) or dataset.is_artifact(name)
             if there and dataset.input_digest(name, for_stage=self.name) != wanted:
+                command = command_for(self.source, dataset.column(self.source).identity.stage)
                 raise DataError(
                     f"{dataset.path / self.source}: it was made from another '{name}' than the one that is there now; "
-                    f"delete it and rerun 'viewkit score', or bring the old '{name}' back"
+                    f"delete it and rerun '{command}', or bring the old '{name}' back"
                 )
             digests[name] = wanted
         digests["histograms"] = dataset.input_digest("histograms", for_stage=self.name)

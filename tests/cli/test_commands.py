@@ -39,6 +39,9 @@ def test_names_that_users_choose_are_found_by_their_stage():
     assert command_for("runs/mine") == "viewkit pretrain"
     assert command_for("compare/mine") == "viewkit compare"
     assert command_for("pairs_strict", "rescore") == "viewkit rescore"
+    assert command_for("pairs", "draw") == "viewkit draw" and command_for("pairs", "rescore") == "viewkit rescore"
+    assert command_for("pairs") == command_for("pairs", "score") == "viewkit score"
+    assert command_for("foreground_views", "foreground") == "viewkit quality"
     assert command_for("images", "numbers") == "viewkit pack SOURCE"
     assert command_for("nothing") is None
 

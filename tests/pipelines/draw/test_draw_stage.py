@@ -1,5 +1,6 @@
 """Stage `draw`: GenView's pairs without an estimator."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ from vs2fi_world import make_estimator, make_genview, make_images
 
 from viewkit.pipelines.draw.config import DrawConfig
 from viewkit.pipelines.draw.stage import DrawStage
+from viewkit.pipelines.encoders.stored_views import stored_recipes
 from viewkit.pipelines.engine.contract import Silent
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.run import run_stage
@@ -22,8 +24,9 @@ from viewkit.pipelines.score.stage import ScoreStage, decode_row
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.pipelines.views.recipe import NUM_FIELDS, SOURCE, column
 from viewkit.pipelines.views.sample import sample_recipes
-from viewkit.shards.codecs import decode_image, decode_npy
-from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.codecs import decode_image, decode_npy, encode_npy
+from viewkit.shards.dataset import Dataset
+from viewkit.shards.errors import ConfigError, DataError, MissingError
 
 ON_CPU = Execution(device="cpu", workers=1)
 CONFIG = DrawConfig(rounds=3, policy="genview_vit", side_px=32)
@@ -114,6 +117,18 @@ def test_drawn_pairs_have_no_indicators_and_say_so(dataset):
         load_pairs(dataset, **{**STORED, "select": "vs2fi"})
     with pytest.raises(DataError, match="'pairs' was written by 'viewkit draw' and has no scores"):
         run_stage(RescoreStage(), RescoreConfig(), dataset, ON_CPU)
+
+
+def test_advice_for_drawn_pairs_names_the_column_and_the_command_that_drew_them(dataset, tmp_path):
+    pairs = dataset.column("pairs")
+    one_view = encode_npy(decode_npy(pairs.fields(0)["recipes.npy"])[:, :1])
+    for fields in ({}, {"recipes.npy": one_view}):
+        with pytest.raises(DataError, match=r"^column 'pairs': row r .*; delete the column and rerun 'viewkit draw'$"):
+            stored_recipes("r", fields, pairs)
+    copy = Dataset(shutil.copytree(dataset.path, tmp_path / "d"))
+    (copy.path / "pairs" / "000001.json").unlink()
+    with pytest.raises(MissingError, match="rerun 'viewkit draw', it goes on where it stopped"):
+        copy.column("pairs").require_complete()
 
 
 @pytest.mark.parametrize("column_name", ["images", "runs", "quality", "a/b", ""])

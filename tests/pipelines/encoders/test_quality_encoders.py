@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 from vs2fi_world import make_estimator, make_images
 
+from viewkit.pipelines.encoders.libraries import needs_quick_gelu
 from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.quality.config import QualityConfig
 from viewkit.shards.dataset import Dataset
@@ -117,6 +118,55 @@ def test_weights_come_from_a_local_file(tmp_path):
         encoder("open_clip:tiny-convnext/local", path)
     with pytest.raises(DataError, match="cannot be read"):
         encoder("timm:test_convnext", path)
+
+
+@pytest.mark.parametrize("downloaded", [True, False])
+def test_weights_that_were_trained_with_quick_gelu_get_it(tmp_path, monkeypatch, downloaded):
+    """Published under the tag, or from a file under the tag's name; and no other encoder's identity changes."""
+    path = tmp_path / "weights.safetensors"
+    torch.manual_seed(5)
+    trained = open_clip.create_model("tiny-vit", force_quick_gelu=True)
+    save_file({name: value.contiguous() for name, value in trained.state_dict().items()}, path)
+    tags = {"quick": {"url": "x", "quick_gelu": True}, "plain": {"url": "x"}}
+    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, "tiny-vit", tags)
+    monkeypatch.setattr(open_clip.factory, "download_pretrained", lambda *_, **__: str(path))
+    found = {tag: encoder(f"open_clip:tiny-vit/{tag}", None if downloaded else path) for tag in tags}
+    for tag, kind in (("quick", open_clip.transformer.QuickGELU), ("plain", torch.nn.GELU)):
+        blocks = found[tag].model.transformer.resblocks
+        assert [type(block.mlp.gelu) for block in blocks] == [kind, kind]
+    quick, plain = found["quick"].fingerprint(), found["plain"].fingerprint()
+    assert quick == {**plain, "encoder": "open_clip:tiny-vit/quick", "activation": "quick_gelu"}
+    assert "activation" not in plain
+    trained.visual.output_tokens = True
+    torch.testing.assert_close(found["quick"].tokens(views(32)), trained.eval().visual(views(32))[1].detach())
+
+
+def test_a_file_is_normalised_like_the_weights_of_its_tag(tmp_path, monkeypatch):
+    path = tmp_path / "weights.safetensors"
+    save_file(open_clip.create_model("tiny-vit").state_dict(), path)
+    half = (0.5, 0.5, 0.5)
+    tags = {"half": {"url": "x", "mean": half, "std": half}, "plain": {"url": "x"}}
+    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, "tiny-vit", tags)
+    monkeypatch.setattr(open_clip.factory, "download_pretrained", lambda *_, **__: str(path))
+    for file in (None, path):
+        ours = encoder("open_clip:tiny-vit/half", file)
+        assert (ours.mean, ours.std) == (half, half) == (ours.preprocess.mean, ours.preprocess.std)
+    assert encoder("open_clip:tiny-vit/plain", path).mean == encoder("open_clip:tiny-vit/random").mean != half
+
+
+@pytest.mark.parametrize(
+    ("name", "tag", "forced"),
+    [
+        ("ViT-B-32", "openai", True),
+        ("ViT-H-14", "dfn5b", True),
+        ("ViT-B-32-quickgelu", "openai", False),
+        ("ViT-B-32", "laion2b_s34b_b79k", False),
+        ("ViT-B-32", "random", False),
+        ("roberta-ViT-B-32", "laion2b_s12b_b32k", False),  # its architecture has QuickGELU
+    ],
+)
+def test_quick_gelu_is_forced_where_open_clip_would_warn(name, tag, forced):
+    assert needs_quick_gelu(name, tag) is forced
 
 
 def test_a_published_file_of_timm_fits_although_it_holds_a_classifier_too(tmp_path):

@@ -148,6 +148,37 @@ def test_classes_keep_their_numbers_and_new_ones_follow(tmp_path):
     assert classes(pack(source, tmp_path / "out", config)) == numbers
 
 
+def zipped(path: Path, *names: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, encoded(sum(name.encode())))
+
+
+def test_a_zip_file_that_would_change_the_classes_of_before_is_refused(tmp_path):
+    """The folders that all images share are no classes: with the second file, `part1` and `part2` would be."""
+    config = replace(CONFIG, labels="folders")
+    for number in (1, 2):
+        zipped(tmp_path / "in" / f"{number}.zip", *[f"part{number}/{name}/{number}.png" for name in ("cat", "dog")])
+        if number == 1:
+            before = contents(pack(tmp_path / "in", tmp_path / "out", config).path)
+    with pytest.raises(RefusedError, match=r"was packed as class \d '(cat|dog)', and with .* be class 0 'part1'; put"):
+        pack(tmp_path / "in", tmp_path / "out", replace(config, add=True))
+    assert contents(tmp_path / "out") == before
+    zipped(tmp_path / "in" / "2.zip", *[f"part1/{name}/2.png" for name in ("cat", "ape")])
+    dataset = pack(tmp_path / "in", tmp_path / "out", replace(config, add=True))
+    assert classes(dataset) == {"cat": {b"0"}, "dog": {b"1"}, "ape": {b"2"}}
+
+
+def test_a_class_of_before_that_has_the_name_of_a_shared_folder_hides_no_change(tmp_path):
+    config = replace(CONFIG, labels="folders")
+    zipped(tmp_path / "in" / "1.zip", *[f"a/a/{i}.png" for i in range(9)], "a/b/9.png")
+    pack(tmp_path / "in", tmp_path / "out", config)
+    zipped(tmp_path / "in" / "2.zip", "c/a/1.png", "c/b/2.png")
+    with pytest.raises(RefusedError, match=r"was packed as class 1 'b', and with .* would be class 0 'a'; put"):
+        pack(tmp_path / "in", tmp_path / "out", replace(config, add=True))
+
+
 def archives(root: Path, kind: str, number: int) -> None:
     root.mkdir(exist_ok=True)
     images = {f"{number}{i}.png": encoded(10 * number + i) for i in range(3)}

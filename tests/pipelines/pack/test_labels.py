@@ -13,11 +13,13 @@ from viewkit.pipelines.labels import Labels, labels_of
 from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import row_key
+from viewkit.pipelines.pack.label_stage import unlabelled_lines
 from viewkit.pipelines.pack.labels import Entry, match, numbers_of
 from viewkit.pipelines.pack.packed import open_packed
 from viewkit.pipelines.pack.raw import LABEL
 from viewkit.pipelines.pack.source import open_source
 from viewkit.pipelines.pairs.stream import label_of
+from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
 from viewkit.shards.row import Row
@@ -50,6 +52,14 @@ def attached(dataset):
     """Path in the source -> class number."""
     labels = labels_of(dataset).attached
     return {name: labels[row_key(name)] for name in NAMES if row_key(name) in labels}
+
+
+def test_images_without_a_label_are_named_without_reading_any(unlabelled, monkeypatch):
+    images = unlabelled.column("images")
+    first, *others = images.keys()
+    monkeypatch.setattr(Column, "fields", None)
+    (line,) = unlabelled_lines("labels.csv", [], images, dict.fromkeys(others, "cat"))
+    assert line == f"1 of 4 images have no label (first: {first})"
 
 
 def test_lines_of_a_csv_file_name_keys_or_paths_and_the_keys_stay(unlabelled, tmp_path, capsys):

@@ -10,6 +10,8 @@ import torch
 from small_datasets import contents
 from vs2fi_world import make_estimator, make_genview, make_images
 
+from viewkit.pipelines.draw.config import DrawConfig
+from viewkit.pipelines.draw.stage import DrawStage
 from viewkit.pipelines.encoders.encoder import Encoder
 from viewkit.pipelines.encoders.open import open_encoder
 from viewkit.pipelines.encoders.stored_views import CPU_VIEWS, RowViews, read_views
@@ -124,6 +126,17 @@ def test_the_other_sign_negates_every_quality(dataset, tmp_path):
     assert torch.equal(direction_of(other), -direction_of(dataset))
     for key in dataset.column("quality").keys():  # noqa: SIM118
         np.testing.assert_allclose(quality_of(other, key), -quality_of(dataset, key), atol=1e-6)
+
+
+def test_images_that_were_left_out_on_purpose_do_not_count_as_rejected(dataset, tmp_path):
+    other = copy_of(dataset, tmp_path, without=("quality", "foreground_views", "pairs", "genview"))
+    make_genview(other, missing=[f"row{k:04d}" for k in range(6)], reason="not_in_subset")
+    strict = Execution(device="cpu", workers=1, max_rejects=0.0)
+    run_stage(DrawStage(), DrawConfig(rounds=1, candidates="generated", side_px=32), other, strict)
+    summary = rate(other, execution=strict)
+    assert (summary.kept, dict(summary.rejected)) == (18, {"not_in_subset": 6})
+    found = other.column("quality").rejects["row0000"]
+    assert found.detail == "column 'pairs' left this image out on purpose"
 
 
 def rows_of(dataset, keys, device="cpu"):

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from vs2fi_world import make_estimator, make_images
+from vs2fi_world import make_estimator, make_genview, make_images
 
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.run import run_stage
@@ -16,6 +16,7 @@ from viewkit.pipelines.score.stage import ScoreStage
 from viewkit.shards.codecs import decode_npy
 from viewkit.shards.errors import ConfigError, DataError, MissingError, RefusedError
 from viewkit.shards.row import Row
+from viewkit.shards.sources import check_alignment
 
 ON_CPU = Execution(device="cpu", workers=1)
 
@@ -53,6 +54,23 @@ def test_rescoring_with_another_gamma_equals_scoring_with_it(dataset):
     before = all_fields(dataset, "pairs")
     higher, lower = (np.array([decode_npy(row["scores.npy"])[..., LEVEL] for row in rows]) for rows in (found, before))
     assert np.all(higher >= lower) and np.any(higher > lower)
+
+
+def test_rows_that_the_source_rejected_are_rejected_with_its_reasons(dataset, tmp_path):
+    """The first and the last row of a shard among them; the column then accounts for every image, as its source."""
+    lacking = ["row0000", "row0005", "row0011", "row0019"]
+    copy = copy_of(dataset, tmp_path / "copy", "pairs", "same", "other")
+    make_genview(copy, missing=lacking, reason="not_in_subset")
+    strict = Execution(device="cpu", workers=1, max_rejects=0.0)
+    run_stage(ScoreStage(), ScoreConfig(rounds=1, candidates="generated"), copy, strict)
+    summary = run_stage(RescoreStage(), RescoreConfig(gamma=0.101), copy, strict)
+    assert (summary.kept, dict(summary.rejected)) == (16, {"not_in_subset": 4})
+    source, rescored = copy.column("pairs"), copy.column("pairs_rescored")
+    assert rescored.rejects == source.rejects and list(rescored.rejects) == lacking
+    check_alignment(copy.column("images"), rescored)
+    run_stage(RescoreStage("pairs_rescored", "again"), RescoreConfig(), copy, strict)
+    assert all_fields(copy, "again") == all_fields(copy, "pairs")
+    assert copy.column("again").rejects == source.rejects
 
 
 def test_histograms_of_another_estimator_are_refused(dataset, tmp_path):
