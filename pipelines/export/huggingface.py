@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.export.table import ImageRow, PairTable
-from viewkit.pipelines.export.writers import batches, import_arrow
+from viewkit.pipelines.export.writers import import_arrow
 from viewkit.pipelines.views.recipe import FIELDS
 from viewkit.shards.codecs import image_field
 from viewkit.shards.view_fields import views_of_fields

@@ -2,11 +2,11 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from viewkit.pipelines.engine.batches import batches
 from viewkit.shards.errors import ConfigError
 
 BATCH = 10_000
@@ -64,13 +64,6 @@ def import_arrow() -> tuple[Any, Any]:
             "is, or choose .csv or .jsonl"
         ) from error
     return pyarrow, parquet
-
-
-def batches(records: Iterable[T], size: int) -> Iterator[list[T]]:
-    """At most `size` records at a time."""
-    source = iter(records)
-    while batch := list(islice(source, size)):
-        yield batch
 
 
 TABLES = {".csv": write_csv, ".jsonl": write_jsonl, ".parquet": write_parquet}

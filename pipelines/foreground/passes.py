@@ -240,7 +240,7 @@ class StoredViews(Passes):
             report(len(part))
 
     def _read(self, key: str) -> RowViews | Reject:
-        recipes = stored_recipes(key, self.pairs.fields(self.pairs.place_of[key]))[:1]
+        recipes = stored_recipes(key, self.pairs.fields(self.pairs.place_of[key]), self.pairs)[:1]
         place = None if self.genview is None else self.genview.place_of.get(key)
         generated = None if self.genview is None or place is None else self.genview.fields(place)
         image = self.images.fields(self.images.place_of[key])

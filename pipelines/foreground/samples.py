@@ -230,5 +230,5 @@ def passes_over_views(dataset: Dataset, size: int, pairs: str = PAIRS) -> tuple[
     """The same of a fit of `ViewSample`, judged by the first row's views."""
     column = dataset.column(pairs)
     sample = min(column.num_rows, size)
-    views = stored_recipes(column.row(0).key, column.fields(0)).shape[1] + 1 if sample else 0
+    views = stored_recipes(column.row(0).key, column.fields(0), column).shape[1] + 1 if sample else 0
     return sample, sample * views
