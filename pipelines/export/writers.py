@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from viewkit.pipelines.engine.batches import batches
 from viewkit.shards.errors import ConfigError
@@ -12,7 +12,6 @@ from viewkit.shards.errors import ConfigError
 BATCH = 10_000
 """Rows of a row group of a parquet file."""
 
-T = TypeVar("T")
 Kinds = Mapping[str, type]
 Records = Iterable[Mapping[str, Any]]
 
