@@ -14,6 +14,22 @@ from viewkit.shards.files import read_file
 
 LABELS, FILE = "labels", "labels.json"
 """The artifact, and its one file: {"classes": {number: name}, "labels": {key: number}}."""
+LABEL_HELP = (
+    "attach labels with 'viewkit label DATASET --from FOLDER|CSV', or pack it with them ('viewkit pack SOURCE DATASET "
+    "--labels folders', a folder for every class)"
+)
+
+
+MAX_DIGITS = 9
+"""Of a class number."""
+
+
+def class_number(label: bytes | None, key: str, where: str) -> int:
+    """The number that a label is. `DataError` for another text, or for an image without one. where: for the message."""
+    text = (label or b"").strip()
+    if not text.isdigit() or len(text) > MAX_DIGITS:
+        raise DataError(f"{where}: the label of '{key}' is {text[:20]!r} and must be a class number; {LABEL_HELP}")
+    return int(text)
 
 
 @dataclass(frozen=True)

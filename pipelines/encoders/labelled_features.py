@@ -9,7 +9,7 @@ from torch import Tensor
 from viewkit.pipelines.encoders.encoder import FeatureExtractor
 from viewkit.pipelines.engine.batches import batches
 from viewkit.pipelines.engine.seeds import smallest
-from viewkit.pipelines.labels import Labels
+from viewkit.pipelines.labels import Labels, class_number
 from viewkit.pipelines.pairs.samples import SampleReader
 from viewkit.pipelines.views.recipe import centre_squares
 from viewkit.shards.column import Column
@@ -27,7 +27,7 @@ def labelled_features(
     labels, on the CPU.
 
     attached: labels of images that have none of their own.
-    Raises `DataError` for an image that does not decode.
+    Raises `DataError` for an image that does not decode, and for a label that is no number.
     """
     places = sorted(images.place_of[key] for key in smallest(keys, PROBE_ROWS))
     all_keys = images.keys()
@@ -35,9 +35,8 @@ def labelled_features(
     features: list[Tensor] = []
     labels: list[int] = []
     for batch in batches(rows, BATCH):
-        labels += [int(label) for row in batch if (label := attached.of(row.key, row.fields)) is not None]
+        labels += [class_number(attached.of(row.key, row.fields), row.key, f"{images.path}") for row in batch]
         pixels = [reader(row).image.to(extractor.device) for row in batch]
         squares = centre_squares(pixels, extractor.side_px)
         features.append(extractor.features(extractor.render(pixels, squares, torch.arange(len(pixels)))).cpu())
-    assert len(labels) == len(places), "all of these images have a label"
     return torch.cat(features), torch.tensor(labels)

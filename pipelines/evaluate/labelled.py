@@ -11,17 +11,11 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from viewkit.pipelines.engine.seeds import smallest
-from viewkit.pipelines.labels import labelled_rows, labels_of
+from viewkit.pipelines.labels import LABEL_HELP, class_number, labelled_rows, labels_of
 from viewkit.pipelines.pairs.samples import Sample, SampleReader
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
-
-LABEL_HELP = (
-    "attach labels with 'viewkit label DATASET --from FOLDER|CSV', or pack it with them ('viewkit pack SOURCE DATASET "
-    "--labels folders', a folder for every class)"
-)
-MAX_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -67,13 +61,8 @@ def read_labelled(dataset: Dataset, role: str) -> Labelled:
     index = 0
     for shard in range(column.num_shards):
         for row in column.rows(shard):
-            raw = (attached.of(row.key, row.fields) or b"").strip()
-            if not raw.isdigit() or len(raw) > MAX_DIGITS:
-                raise DataError(
-                    f"evaluate: the {role} dataset {dataset.path}: the label of '{row.key}' is {raw[:20]!r} and must "
-                    f"be a class number; {LABEL_HELP}"
-                )
-            labels[index] = int(raw)
+            label = attached.of(row.key, row.fields)
+            labels[index] = class_number(label, row.key, f"evaluate: the {role} dataset {dataset.path}")
             index += 1
     return Labelled(column, labels)
 
