@@ -38,6 +38,12 @@ def command_of(study: Study, sources: tuple[str, str], out: Path, changes: Seque
     return ["run", study.runs, source, str(out / study.dataset), "--test", test, *changes]
 
 
+def shown_sources(study: Study) -> tuple[str, str]:
+    """As a reader types them: images of one's own are called like the variables of `make evidence`."""
+    source, test = study.images
+    return (source, test) if ":" in source else (source.upper(), test.upper())
+
+
 def run(command: Sequence[str], until: float | None) -> int | None:
     """Exit code of a study; None where its time was over, at `until`, in seconds of `time.monotonic`."""
     program = [sys.executable, "-m", "viewkit.cli", *command]
@@ -59,7 +65,7 @@ def keep(study: Study, out: Path, folder: Path, changes: Sequence[str] = ()) -> 
     found = {
         "study": study.name,
         "asks": study.asks,
-        "command": "viewkit " + " ".join(command_of(study, study.images, Path(), changes)),
+        "command": "viewkit " + " ".join(command_of(study, shown_sources(study), Path(), changes)),
         "commit": commit(),
         "machine": machine(study),
         "versions": {name: version(name) for name in ("torch", "numpy", "timm")},
@@ -88,9 +94,11 @@ def commit() -> str:
     return done.stdout.strip()
 
 
-def audited(audit: Mapping[str, Any]) -> dict[str, Any]:
-    """Shares of false positives and the rules' ROC areas, where objects are known."""
+def audited(audit: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Shares of false positives and the rules' ROC areas; None where no objects are known, as of plain photographs."""
     questions = {each["name"]: each for each in audit["ground_truth"]}
+    if FALSE not in questions:
+        return None
     return {
         "false": {each["name"]: {name: each["bad"][FALSE][name] for name in ("share", "error")}
                   for each in audit["selections"] if FALSE in each["bad"]},
