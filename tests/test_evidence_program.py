@@ -23,7 +23,7 @@ def test_photographs_without_objects_have_no_false_positives_to_count(evidence):
 
 
 def test_false_positives_and_areas_are_kept_where_objects_are_known(evidence):
-    areas = {name: 0.7 for name in evidence.AREAS} | {name.replace("area", "error"): 0.1 for name in evidence.AREAS}
+    areas = dict.fromkeys(evidence.AREAS, 0.7) | {name.replace("area", "error"): 0.1 for name in evidence.AREAS}
     question = {"name": evidence.FALSE, "rules": [{"name": "sc", **areas}]}
     selection = {"name": "overlap", "bad": {evidence.FALSE: {"share": 0.3, "error": 0.01, "count": 3}}}
     found = evidence.audited({"ground_truth": [question], "selections": [selection]})
