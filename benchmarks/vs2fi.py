@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from viewkit.pipelines.audit.config import AuditConfig
 from viewkit.pipelines.audit.stage import RESULT, AuditStage
 from viewkit.pipelines.audit.tables import Table, audit_tables, markdown, number, signed
@@ -26,6 +28,7 @@ from viewkit.pipelines.estimator.config import EstimatorConfig
 from viewkit.pipelines.estimator.stage import EstimatorStage
 from viewkit.pipelines.histograms.config import HistogramsConfig
 from viewkit.pipelines.histograms.stage import HistogramsStage
+from viewkit.pipelines.labels import labelled_rows, labels_of
 from viewkit.pipelines.models.checkpoint import save_tensors
 from viewkit.pipelines.models.estimator import FACTS, WEIGHTS, Estimator, EstimatorNetwork
 from viewkit.pipelines.pack.config import PackConfig
@@ -115,10 +118,11 @@ def put_untrained(trained: Dataset, dataset: Dataset) -> None:
 def knn_accuracy(dataset: Dataset, device: str) -> float | None:
     """Leave-one-out kNN accuracy of the backbone's features on the dataset's labels; None without labels."""
     encoder = open_encoder("estimator", dataset, device=device)
-    labelled = labelled_features(encoder, dataset.column("images"), SampleReader())
-    if labelled is None:
+    images, attached = dataset.column("images"), labels_of(dataset)
+    keys = [images.index.keys[place] for place in np.flatnonzero(labelled_rows(images, attached)).tolist()]
+    if len(keys) < 2:
         return None
-    features, labels = labelled
+    features, labels = labelled_features(encoder, images, keys, SampleReader(), attached)
     return top1(knn_predict(features, labels, features, k=NEIGHBOURS, leave_one_out=True), labels)
 
 
