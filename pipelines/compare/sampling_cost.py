@@ -29,7 +29,11 @@ def cost_of_own_view(folder: Path, options: Mapping[str, Any], device: str) -> t
     """
     from diffusers import AutoencoderKL, UNet2DConditionModel
 
-    unet = UNet2DConditionModel.from_pretrained(folder / "unet", local_files_only=True).eval().to(device)
+    unet = (
+        UNet2DConditionModel.from_pretrained(folder / "unet", local_files_only=True, low_cpu_mem_usage=False)
+        .eval()
+        .to(device)
+    )
     config = unet.config
     latents = torch.zeros(VIEWS, config.in_channels, config.sample_size, config.sample_size, device=device)
     condition = torch.zeros(VIEWS, config.projection_class_embeddings_input_dim, device=device)
@@ -37,7 +41,11 @@ def cost_of_own_view(folder: Path, options: Mapping[str, Any], device: str) -> t
     passes = num_passes(options)
     flops, seconds = passes * flops, passes * seconds
     if (folder / "vae").is_dir():
-        autoencoder = AutoencoderKL.from_pretrained(folder / "vae", local_files_only=True).eval().to(device)
+        autoencoder = (
+            AutoencoderKL.from_pretrained(folder / "vae", local_files_only=True, low_cpu_mem_usage=False)
+            .eval()
+            .to(device)
+        )
         decoding, decoding_s = _measured(autoencoder, lambda: autoencoder.decode(latents), device)
         flops, seconds = flops + decoding, seconds + decoding_s
     return flops, seconds

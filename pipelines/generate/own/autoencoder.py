@@ -61,7 +61,7 @@ def load_autoencoder(folder: Path) -> Any:
             f"{folder}: holds a {settings.get('_class_name')}; --autoencoder takes an AutoencoderKL whose latents "
             "have no shift, such as those of Stable Diffusion 1, 2 and XL"
         )
-    return load_part(AutoencoderKL, found, ROOT, torch_dtype=torch.float32)
+    return load_part(AutoencoderKL, found, ROOT, torch_dtype=torch.float32, low_cpu_mem_usage=False)
 
 
 def autoencoder_digests(folder: Path | None) -> dict[str, str]:
