@@ -17,6 +17,7 @@ from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.experiments.experiment import (
     Experiment,
 )
+from viewkit.pipelines.labels import LABELS
 from viewkit.pipelines.pack.source import labels_option
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.identity import COLUMN
@@ -147,6 +148,8 @@ def _refuse_unlabelled(jobs: Sequence[Job], test: Path | None) -> None:
     for train in dict.fromkeys(str(job.locations.get("train") or job.dataset) for job in evaluations):
         if train not in packs:
             find_labelled(Dataset(train), "train")
+        elif Dataset(train).is_artifact(LABELS):
+            continue  # `viewkit label` has attached some since
         elif (pack := packs[train]).config.labels == "none" and _of_files(source := str(pack.locations["source"])):
             raise ConfigError(
                 f"evaluate: probes learn on {train}, which is packed from {source} with labels 'none'; add --set "

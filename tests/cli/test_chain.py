@@ -8,6 +8,7 @@ from tiny_chain import photographs
 from tiny_experiment import EXPERIMENT
 
 from viewkit.cli.chain import chain_of, chosen
+from viewkit.cli.jobs import checked_jobs
 from viewkit.cli.main import run
 from viewkit.pipelines.experiments.experiment import load_experiment, with_changes
 from viewkit.pipelines.experiments.rehearse import BATCH, rehearsal_of
@@ -95,6 +96,16 @@ def test_probes_on_images_that_are_packed_without_labels_are_refused_at_once(tin
     assert run(line) == 2
     said = capsys.readouterr().err
     assert "packed from" in said and "--set pack.labels=folders" in said and not (tmp_path / "data").exists()
+
+
+def test_labels_that_were_attached_since_are_good_enough(tiny, tmp_path):
+    """A chain that packed images without labels, whose dataset got some by `viewkit label`, goes on."""
+    images = photographs(tmp_path / "images")
+    data = tmp_path / "data"
+    changes = ["--set", "pack.labels=none", "--max-rejects", "1", "--device", "cpu"]
+    assert run(["run", tiny, str(images), str(data), *changes, "--only", "pack"]) == 0
+    assert run(["label", str(data), "--from", str(images)]) == 0
+    checked_jobs(with_changes(load_experiment(tiny), ["pack.labels=none"]), str(images), data, str(images))
 
 
 def test_a_rehearsal_has_the_run_of_a_chain_without_runs_and_its_options(tmp_path):

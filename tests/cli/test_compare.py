@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from small_datasets import contents
 from tiny_chain import photographs
+from tiny_experiment import COMPARISON
 
 from viewkit.cli.chain import chain_of
 from viewkit.cli.compare import controls_of
@@ -28,29 +29,6 @@ OPTIONS = ["framework=simclr", "arch=resnet10_narrow", "steps=3", "batch_size=8"
            "warmup_epochs=0.0"]  # fmt: skip
 SMALL = [word for option in OPTIONS for word in ("--set", f"pretrain.{option}")]
 SMALL += ["--set", "evaluate.max_iterations=5", "--device", "cpu"]
-TINY = """
-title = "Small blobs, compared"
-[pack]
-labels = "folders"
-rows_per_shard = 8
-[pretrain]
-framework = "simclr"
-arch = "resnet10_narrow"
-batch_size = 8
-hidden = 16
-dim = 8
-warmup_epochs = 0.0
-[runs.random]
-[runs.joint]
-joint_area = 0.0
-[compare]
-seeds = 2
-lengths = [2, 3]
-[evaluate]
-probes = "knn"
-k = "5"
-[report]
-"""
 
 
 def half(folder: Path, keep: int) -> Path:
@@ -119,7 +97,7 @@ def test_test_images_that_are_trained_on_are_refused(packed, tmp_path, capsys):
 
 def test_an_experiment_with_a_comparison_has_it_in_place_of_its_runs(tmp_path):
     path = tmp_path / "tiny-one.toml"
-    path.write_text(TINY)
+    path.write_text(COMPARISON)
     jobs = chain_of(load_experiment(str(path)), "images", tmp_path / "d", tmp_path / "t", "test")
     assert [job.name for job in jobs] == ["pack", "pack test", "compare", "report"]
     (job,) = [job for job in jobs if job.name == "compare"]
@@ -128,7 +106,7 @@ def test_an_experiment_with_a_comparison_has_it_in_place_of_its_runs(tmp_path):
 
 def test_the_command_takes_the_table_of_an_experiment_and_its_own_options_override_it(tmp_path, monkeypatch):
     path = tmp_path / "tiny.toml"
-    path.write_text(TINY)
+    path.write_text(COMPARISON)
     jobs = []
     monkeypatch.setattr("viewkit.cli.compare.compare", lambda job, devices, **options: jobs.append((job, options)))
     line = ["compare", str(tmp_path / "d"), str(tmp_path / "t"), "--experiment", str(path)]
@@ -142,7 +120,7 @@ def test_the_command_takes_the_table_of_an_experiment_and_its_own_options_overri
 
 def test_a_wrong_option_of_an_arm_is_named_before_anything_runs(tmp_path, capsys):
     path = tmp_path / "tiny.toml"
-    path.write_text(TINY.replace("joint_area = 0.0", "joint_areas = 0.0"))
+    path.write_text(COMPARISON.replace("joint_area = 0.0", "joint_areas = 0.0"))
     line = ["run", str(path), str(half(tmp_path / "images", 0)), str(tmp_path / "data"), "--test", "demo:test"]
     assert run(line) == 2
     assert "unknown option 'joint_areas'" in capsys.readouterr().err and not (tmp_path / "data").exists()
@@ -242,7 +220,7 @@ def test_a_comparison_that_was_killed_goes_on_to_the_same_result(packed, tmp_pat
 @pytest.mark.slow
 def test_an_experiment_packs_trains_and_compares_with_one_command(packed, tmp_path, capsys):
     path = tmp_path / "tiny.toml"
-    path.write_text(TINY)
+    path.write_text(COMPARISON)
     line = ["run", str(path), str(packed / "train-images"), str(tmp_path / "data"), "--device", "cpu", "--workers", "1"]
     line += ["--test", str(packed / "test-images")]
     assert run([*line, "--dry-run"]) == 0

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from stopping import stop
+
 CONFIG = """
 ClusterName=viewkit
 SlurmctldHost={host}(127.0.0.1)
@@ -89,12 +91,7 @@ def _running(command: list[str], folder: Path, environment: dict[str, str]) -> I
     try:
         yield
     finally:
-        daemon.terminate()
-        try:
-            daemon.wait(10)
-        except subprocess.TimeoutExpired:
-            daemon.kill()
-            daemon.wait()
+        stop(daemon)
 
 
 def _wait_until_idle(folder: Path, environment: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from shutil import which
 
 import pytest
+from stopping import stop
 from stores import BUCKET, ENVIRONMENT, SECRETS
 
 INSTALLED = Path(__file__).parents[2] / "build" / "servers"
@@ -104,12 +105,7 @@ def _running(command: Sequence[str], folder: Path, environment: Mapping[str, str
             time.sleep(0.1)
         yield port
     finally:
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        stop(server)
 
 
 def _answers(port: int) -> bool:

@@ -30,3 +30,28 @@ metric = "knn20"
 value = 50.0
 """
 """From packing to a published number to compare with."""
+
+COMPARISON = """
+title = "Small blobs, compared"
+[pack]
+labels = "folders"
+rows_per_shard = 8
+[pretrain]
+framework = "simclr"
+arch = "resnet10_narrow"
+batch_size = 8
+hidden = 16
+dim = 8
+warmup_epochs = 0.0
+[runs.random]
+[runs.joint]
+joint_area = 0.0
+[compare]
+seeds = 2
+lengths = [2, 3]
+[evaluate]
+probes = "knn"
+k = "5"
+[report]
+"""
+"""Two arms, two lengths, two seeds."""

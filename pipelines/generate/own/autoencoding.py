@@ -35,7 +35,7 @@ KL_WEIGHT = 1e-6
 LONGEST_GRADIENT = 1.0
 
 
-class Autoencoding(Trainable):
+class AutoencoderTraining(Trainable):
     """autoencoder: learns to give back the crops, from latents with the noise of its own variance."""
 
     slower: ClassVar[str] = "name a trained one by --autoencoder"
@@ -90,10 +90,10 @@ def batch_of(images: int) -> int:
 
 def prepare_autoencoding(
     settings: GeneratorSettings, prepared: Prepared, run: Run
-) -> tuple[Autoencoding, torch.optim.Optimizer, Crops, Schedule]:
+) -> tuple[AutoencoderTraining, torch.optim.Optimizer, Crops, Schedule]:
     """Everything the loop needs."""
     batch = batch_of(len(prepared.train))
-    autoencoding = Autoencoding(create_autoencoder(settings))
+    autoencoding = AutoencoderTraining(create_autoencoder(settings))
     autoencoding.to(device=run.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     config = autoencoding.autoencoder.config
     side = min(CROP_PX, settings.side_px) // 2 ** (len(config.block_out_channels) - 1)

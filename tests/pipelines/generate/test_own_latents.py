@@ -22,7 +22,7 @@ from viewkit.pipelines.generate.own.autoencoder import (
     load_autoencoder,
     reconstruction_db,
 )
-from viewkit.pipelines.generate.own.autoencoding import Autoencoding, Crops, batch_of
+from viewkit.pipelines.generate.own.autoencoding import AutoencoderTraining, Crops, batch_of
 from viewkit.pipelines.generate.own.choose import choose_preset
 from viewkit.pipelines.generate.own.config import PRESETS, GeneratorConfig, resolve
 from viewkit.pipelines.generate.own.facts import GeneratorFacts
@@ -115,7 +115,7 @@ def test_few_images_get_a_batch_that_they_fill_and_a_given_one_is_refused_before
 def test_the_loss_of_an_autoencoder_is_the_error_of_the_crops_and_a_little_divergence(autoencoder):
     crops, noise = torch.rand(3, 3, SIDE, SIDE) * 2 - 1, torch.randn(3, 4, 8, 8)
     with torch.no_grad():
-        found = Autoencoding(autoencoder).loss((crops, noise))
+        found = AutoencoderTraining(autoencoder).loss((crops, noise))
         latents = autoencoder.encode(crops).latent_dist
         decoded = autoencoder.decode(latents.mean + latents.std * noise).sample
         divergence = 0.5 * (latents.mean**2 + latents.var - 1 - latents.logvar).sum(dim=(1, 2, 3))
@@ -257,8 +257,8 @@ def test_a_training_interrupted_after_the_autoencoder_goes_on_with_the_same_one(
         with pytest.raises(KeyboardInterrupt):
             run_stage(GeneratorStage(), config, interrupted, CPU)
     taken = []
-    loss = Autoencoding.loss
-    monkeypatch.setattr(Autoencoding, "loss", lambda self, *given: taken.append(1) or loss(self, *given))
+    loss = AutoencoderTraining.loss
+    monkeypatch.setattr(AutoencoderTraining, "loss", lambda self, *given: taken.append(1) or loss(self, *given))
     run_stage(GeneratorStage(), config, interrupted, CPU)
     assert not taken
     for part in ("vae", "unet"):
