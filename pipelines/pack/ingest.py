@@ -1,7 +1,8 @@
 """The decoding policy: what becomes of the bytes of one file. The table is in `docs/pack.md`.
 
 Bytes that every decoder reads alike are kept untouched; others are converted once; what cannot be used is refused
-with a reason. Whatever is taken has been decoded to the last byte, by Pillow and by the decoder that reads it later.
+with a reason. Whatever is taken has been decoded to the last byte by the decoder that reads it later, and by Pillow,
+too, where the two may differ (all but plain JPEGs).
 """
 
 import io
@@ -19,6 +20,7 @@ from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageFile
 
 from viewkit.pipelines.pack.pixels import UPRIGHT, UnsupportedMode, resized, to_rgb
+from viewkit.pipelines.pack.plain_jpeg import plain_jpeg
 from viewkit.shards.codecs import DECODER_ERRORS, decode_image, decode_jpeg, encode_jpeg, encode_png, one_line
 from viewkit.shards.errors import DataError
 from viewkit.shards.spans import spanned
@@ -103,6 +105,10 @@ def ingest(data: bytes, *, max_pixels: int, min_side_px: int, short_side_px: int
     """
     if not data:
         raise Unusable("empty", "the file has no bytes")
+    plain = plain_jpeg(data, max_pixels) if short_side_px is None else None
+    if plain is not None:
+        _check_size((plain.size[1], plain.size[0]), max_pixels, min_side_px)
+        return Ingested("jpg", data, "JPEG", plain.mode, plain.size, (), plain.profile)
     frame = _first_frame(data, max_pixels, min_side_px)
     pixels, done = frame.pixels, frame.done
     extension = KEPT.get(frame.format)
