@@ -41,6 +41,7 @@ CPU_STUDIES = (
     Study("evidence-precision", "mosaics-2x2", MOSAICS, "Does bfloat16 cost accuracy?"),
     Study("evidence-genview", "genview", MOSAICS, "Which levels, which pairs, of a generator trained on the images?"),
     Study("evidence-genview-weak", "genview", MOSAICS, "And with weak views?"),
+    Study("evidence-genview-weights", "genview", MOSAICS, "And with weights by the quality of pairs?"),
     Study("evidence-cifar10", "cifar10", ("cifar10", "cifar10_test"), "Ten ways on images of one object each."),
     Study("evidence-imagenette-64", "imagenette", IMAGENETTE, "Ten ways on photographs."),
 )

@@ -111,7 +111,7 @@ class PairTable:
                 recipes = check_recipes(decode_npy(stored[RECIPES]), where)
                 scores = decode_npy(stored[SCORES]) if self.score_names else None
             except KeyError as error:
-                raise DataError(f"{where}: lacks {error}; rerun 'viewkit score'") from error
+                raise DataError(f"{where}: lacks {error}; delete the column and write it again") from error
             needed = (recipes.shape[0], len(pair_index(recipes.shape[1])))
             if self.quality is not None and (rated := row.joined[self.quality]) is not None:
                 quality = decode_npy(rated["quality.npy"])

@@ -122,7 +122,7 @@ def read_pairs(pairs: Column, images: int, rounds: int | None = None) -> ScoredP
             recipes.append(check_recipes(decode_npy(fields["recipes.npy"])[:rounds], where))
             scores.append(decode_npy(fields["scores.npy"])[:rounds])
         except KeyError as error:
-            raise DataError(f"{where}: lacks {error}; rerun 'viewkit score'") from error
+            raise DataError(f"{where}: lacks {error}; delete the column and write it again") from error
         if (recipes[-1].shape, scores[-1].shape) != (recipes[0].shape, scores[0].shape):
             raise DataError(
                 f"{where}: recipes {recipes[-1].shape} and scores {scores[-1].shape}, and row {keys[0]} has "

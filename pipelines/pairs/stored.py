@@ -147,7 +147,7 @@ def _round_of(
         if num_views < 2 or (found and (found[:2] != needed or found[2] < SIMILARITIES + 2)):
             raise DataError(
                 f"{where} has scores of shape {found} for recipes of shape {sample.recipes.shape}; "
-                "delete the column and rerun 'viewkit score'"
+                "delete the column and write it again"
             )
         recipes.append(sample.recipes[epoch % rounds])
         if sample.scores is not None:
