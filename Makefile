@@ -17,7 +17,7 @@ LABELS ?= none
 SIGN ?= auto
 EVIDENCE ?= evidence
 PART ?= 1
-BENCHMARKS ?= startup shards pack views score generate train_step evaluate memory house
+BENCHMARKS ?= startup shards pack views score generate formats train_step evaluate feed page memory scale cluster house
 STUDY_IMAGES = $(foreach each,cifar10 imagenette,$(call image_options,$(each),$(shell echo $(each) | tr a-z A-Z)))
 image_options = $(if $($(2)),--$(1) '$($(2))') $(if $($(2)_TEST),--$(1)-test '$($(2)_TEST)')
 

@@ -226,7 +226,7 @@ PIPELINE = (
         (DATASET, Argument("column", "column to write", option=True, default="pairs_rescored")),
         maps_rows=True,
         following="audit {dataset} --column {column}",
-        examples=("viewkit rescore dataset --gamma 0.9 --column pairs_strict",),
+        examples=("viewkit rescore dataset --gamma 0.05 --column pairs_strict",),
     ),
     StageCommand(
         "audit",

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,16 @@ def test_every_program_has_its_section_and_its_code_is_there(results):
         assert [name for name in program.code if not (ROOT / name).exists()] == []
         names = [goal.what for goal in program.goals]
         assert len(names) == len(set(names)) and not [name for name in names if "|" in name]
+
+
+def test_make_bench_runs_every_program_but_that_of_the_gpu(results):
+    listed = re.search(r"^BENCHMARKS \?= (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert listed is not None and {*listed[1].split()} == set(results.load_goals()) - {"gpu"}
+
+
+def test_work_may_count_its_own_seconds(harness):
+    assert harness.seconds(lambda: harness.Took(5.0)) == 5.0
+    assert harness.seconds(lambda: 5.0) < 1.0
 
 
 def test_rows_are_shown_with_goal_spread_and_verdict(results, tmp_path):

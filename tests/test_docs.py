@@ -16,6 +16,7 @@ from viewkit.cli.options import option_name
 from viewkit.cli.reference import main as reference
 from viewkit.pipelines.engine.config import fields_of
 from viewkit.pipelines.engine.execution import Execution
+from viewkit.pipelines.views.policies import POLICIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -48,6 +49,29 @@ def test_every_command_and_option_in_the_pages_exists():
                 options = {word for word in words if word.startswith("--")}
                 if options - known[words[1]] - general - named[words[1]]:
                     wrong.append(f"{page.name}: {line}")
+    assert wrong == []
+
+
+def test_the_page_of_views_names_every_policy():
+    policies = (ROOT / "docs" / "views.md").read_text().partition("## 2. Policies")[2].partition("\n## ")[0]
+    assert set(POLICIES) <= set(re.findall(r"`(\w+)`", policies))
+
+
+def test_pairs_are_trained_on_with_the_policy_that_they_were_sampled_by():
+    """In a block of commands, `pretrain --select` follows `draw` or `score` with the same policy."""
+    wrong, looked = [], 0
+    for page in PAGES:
+        for block in re.findall(r"^```\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            sampled = ""
+            for command, options in re.findall(r"^viewkit (draw|score|pretrain) ([^#\n]*)", block, re.MULTILINE):
+                default = {"draw": "genview_resnet", "score": "strengthened"}.get(command, "")
+                policy = dict(re.findall(r"--(policy) (\S+)", options)).get("policy", default)
+                if command != "pretrain":
+                    sampled = policy
+                elif sampled and "--select" in options and policy:
+                    looked += 1
+                    wrong += [f"{page.name}: {options}"] if policy != sampled else []
+    assert looked >= 2
     assert wrong == []
 
 

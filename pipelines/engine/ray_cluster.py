@@ -27,7 +27,7 @@ def connected(on: str) -> Iterator[None]:
         import ray
     except ImportError:
         raise ConfigError(
-            f"--on {on} needs Ray, which is not installed; pip install 'viewkit[ray]', here and on every node"
+            f"--on {on} needs Ray; pip install '.[ray]' where its source is, here and on every node"
         ) from None
     if ray.is_initialized():
         yield

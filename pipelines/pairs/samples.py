@@ -78,7 +78,9 @@ class SampleReader:
                 recipes = decode_npy(pairs[RECIPES])
                 scores = decode_npy(pairs[SCORES]) if self.has_scores else None
             except KeyError as error:
-                raise DataError(f"column '{self.pairs}': row {row.key} lacks {error}; delete the column and write it again") from error
+                raise DataError(
+                    f"column '{self.pairs}': row {row.key} lacks {error}; delete the column and write it again"
+                ) from error
         rated = row.joined.get(self.quality)
         if rated is not None and "quality.npy" not in rated:
             raise DataError(f"column '{self.quality}': row {row.key} lacks 'quality.npy'; rerun 'viewkit quality'")

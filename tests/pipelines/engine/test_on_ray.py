@@ -89,7 +89,7 @@ def test_why_a_worker_was_lost_is_a_few_words_of_what_ray_says():
 @pytest.mark.parametrize("on", ["ray", "ray://127.0.0.1:1"])
 def test_a_cluster_that_is_not_there_is_one_line_at_once(on, tmp_path):
     if find_spec("ray") is None:
-        pytest.skip("Ray is not installed: pip install 'viewkit[ray]'")
+        pytest.skip("Ray is not installed: pip install '.[ray]'")
     command = [sys.executable, "-m", "viewkit.cli", "pack", str(tmp_path), "data", "--on", on]
     environment = {**os.environ, "RAY_ADDRESS": "127.0.0.1:1", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=50)
@@ -100,7 +100,7 @@ def test_a_cluster_that_is_not_there_is_one_line_at_once(on, tmp_path):
 @pytest.fixture(scope="module")
 def cluster():
     if find_spec("ray") is None:
-        pytest.skip("Ray is not installed: pip install 'viewkit[ray]'")
+        pytest.skip("Ray is not installed: pip install '.[ray]'")
     environment = {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # so that nodes keep to 127.0.0.1; read when Ray is imported
         "RAY_USAGE_STATS_ENABLED": "0",
