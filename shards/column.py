@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import resource
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from viewkit.shards import schema
 from viewkit.shards.commands import command_for
 from viewkit.shards.document import canonical
 from viewkit.shards.errors import DataError, MissingError
-from viewkit.shards.files import explained
+from viewkit.shards.files import explained, most_open_files
 from viewkit.shards.identity import COLUMN, Identity, read_identity
 from viewkit.shards.index import RowIndex
 from viewkit.shards.index_builder import IndexBuilder
@@ -319,8 +318,3 @@ class Column:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["path"])  # type: ignore[misc]
-
-
-def most_open_files() -> int:
-    """Shards one column keeps open: a trainer reads up to three columns, and other files need room, too."""
-    return max(8, min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 5))

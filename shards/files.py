@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -91,6 +92,18 @@ def make_folder(path: Path) -> None:
     """Create `path` with its parents; `DataError` when something else is in the way or it is not allowed."""
     with explained(path):
         path.mkdir(parents=True, exist_ok=True)
+
+
+def most_open_files() -> int:
+    """Files that a column or a source of archives keeps open: a trainer reads up to three columns, and other files need
+    room, too."""
+    return max(8, min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 5))
+
+
+def refuse_too_many_open(error: BaseException, path: str | Path) -> None:
+    """`DataError` where no further file can be opened, which says nothing of the file at hand; else nothing is done."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        raise DataError(explanation(error, Path(path))) from error
 
 
 NEXT_STEP = {

@@ -14,6 +14,7 @@ from typing import Any
 
 from viewkit.pipelines.pack.keys import display
 from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.files import refuse_too_many_open
 
 STREAM_ERRORS = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 """What reading of a cut or damaged archive raises."""
@@ -39,6 +40,7 @@ def open_archive(path: str, name: str) -> io.BufferedIOBase:
         opened: io.BufferedIOBase = BY_PYTHON.get(suffix, _plain)(path)
         return opened
     except OSError as error:
+        refuse_too_many_open(error, name)
         raise DataError(f"pack: the tar '{display(name)}' cannot be read: {error.strerror or error}") from error
 
 

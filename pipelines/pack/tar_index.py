@@ -9,6 +9,7 @@ from viewkit.pipelines.pack.archive_stream import STREAM_ERRORS, Watched, open_a
 from viewkit.pipelines.pack.keys import display
 from viewkit.shards.codecs import one_line
 from viewkit.shards.errors import DataError
+from viewkit.shards.files import refuse_too_many_open
 
 MEMBER = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]*)", re.DOTALL)
 BLOCK = 512
@@ -76,5 +77,6 @@ def _members(stream: BufferedIOBase, shown: str) -> Iterator[tarfile.TarInfo]:
                     "list the parts as separate files"
                 )
     except (tarfile.TarError, OverflowError, RecursionError, *STREAM_ERRORS) as error:
+        refuse_too_many_open(error, shown)
         advice = "a whole tar is needed, plain or compressed as its name says; copy it again or repack it"
         raise DataError(f"{damaged}, or not a tar: {one_line(error)}; {advice}") from error

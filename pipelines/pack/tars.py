@@ -7,8 +7,8 @@ in a compressed tar is reached by decompressing all before it, so its samples ar
 
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ from viewkit.pipelines.pack.raw import IMAGES, PATH, reject_file
 from viewkit.pipelines.pack.tar_index import TarIndex
 from viewkit.shards.codecs import one_line
 from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.files import most_open_files, refuse_too_many_open
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.stores.mounts import local_file
 
@@ -135,6 +136,7 @@ class Samples(NumberedSources):
                 stream.seek(offset)
                 fields[extension] = stream.read(size)
             except STREAM_ERRORS as error:
+                refuse_too_many_open(error, tar)
                 raise DataError(f"pack: the tar '{display(tar)}' can no longer be read: {one_line(error)}") from error
             if len(fields[extension]) != size:
                 raise DataError(f"pack: '{display(tar)}' has become shorter since it was listed; pack it again")
@@ -150,15 +152,21 @@ class TarSources(Samples):
     kind = "tars"
 
     def read(self, places: Sequence[int]) -> Iterator[Row | Reject]:
-        with ExitStack() as stack:
-            opened: dict[int, BufferedIOBase] = {}
+        opened: OrderedDict[int, BufferedIOBase] = OrderedDict()  # those that were used last
+        try:
             for i in places:
                 sample = int(self._order[i])
                 tar = int(self._tar_of[sample])
                 if tar not in opened:
+                    if len(opened) >= most_open_files():
+                        opened.popitem(last=False)[1].close()
                     name = self._tars[tar]
-                    opened[tar] = stack.enter_context(open_archive(local_file(self._root, name), name))
+                    opened[tar] = open_archive(local_file(self._root, name), name)
+                opened.move_to_end(tar)
                 yield self._read(sample, opened[tar])
+        finally:
+            for stream in opened.values():
+                stream.close()
 
     def row(self, i: int) -> Row | Reject:
         sample = int(self._order[i])

@@ -5,6 +5,7 @@ import stat
 import struct
 import zipfile
 import zlib
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -26,6 +27,7 @@ from viewkit.pipelines.pack.numbered import ClassFolders
 from viewkit.pipelines.pack.raw import PATH, extension_of, reject_file
 from viewkit.shards.codecs import one_line
 from viewkit.shards.errors import DataError
+from viewkit.shards.files import most_open_files, refuse_too_many_open
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.stores.mounts import local_file
 
@@ -66,7 +68,7 @@ class ZipSources(ClassFolders):
     ) -> None:
         self._root, self._zips = os.fspath(root), tuple(found.path for found in zips)
         self._rows_per_shard, self._max_bytes = rows_per_shard, max_bytes
-        self._opened: dict[int, tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]] = {}
+        self._opened: OrderedDict[int, tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]] = OrderedDict()
         self.digest = listing_digest("zips", zips)
         paths: list[tuple[int, str]] = []
         left_out = 0
@@ -74,7 +76,7 @@ class ZipSources(ClassFolders):
             images, others = self._images(number)
             left_out += others
             paths += [(number, name) for name in images]
-            self._opened.clear()
+            self._close_all_but(0)
         if not paths:
             names = ", ".join(f"'{display(found.path)}'" for found in zips[:3])
             raise DataError(f"pack: {names} holds no image; zip files with images are needed")
@@ -136,12 +138,14 @@ class ZipSources(ClassFolders):
         return data
 
     def _open(self, number: int) -> tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]:
-        """The zip file and its members by name, opened once a process."""
+        """The zip file and its members by name; those that were used last stay open."""
         if number not in self._opened:
             name = self._zips[number]
+            self._close_all_but(most_open_files() - 1)
             try:
                 archive = zipfile.ZipFile(local_file(self._root, name))
             except (struct.error, *DAMAGED) as error:
+                refuse_too_many_open(error, name)
                 raise DataError(
                     f"pack: the zip file '{display(name)}' is cut or damaged, or no zip file: {one_line(error)}; copy "
                     "it again"
@@ -150,7 +154,13 @@ class ZipSources(ClassFolders):
             if len(members) != len(archive.infolist()):
                 raise DataError(f"pack: the zip file '{display(name)}' holds two members of one name; unpack it first")
             self._opened[number] = archive, members
+        self._opened.move_to_end(number)
         return self._opened[number]
+
+    def _close_all_but(self, most: int) -> None:
+        while len(self._opened) > most:
+            _, (archive, _) = self._opened.popitem(last=False)
+            archive.close()
 
     def _images(self, number: int) -> tuple[list[str], int]:
         """Names of the images of a zip file, and how many other files it holds."""
@@ -161,7 +171,7 @@ class ZipSources(ClassFolders):
         return [name for name in images if name not in belong], len(files) - len(images) + len(belong)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": {}}
+        return {**self.__dict__, "_opened": OrderedDict()}
 
 
 def _is_image(info: zipfile.ZipInfo) -> bool:
