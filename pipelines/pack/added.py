@@ -30,10 +30,13 @@ class GrowingSources(PackSources, Protocol):
     classes: Sequence[str] | None
     """Names of the classes, where their numbers are the places of sorted names."""
 
+    own_numbers: Mapping[str, int]
+    """Class -> number, where the source numbers classes itself and has names for them."""
+
     def key(self, place: int, /) -> str: ...
 
     def class_name(self, place: int, /) -> str | None:
-        """Of the row, where numbers of classes are the places of sorted names."""
+        """Of the row, where classes have names."""
         ...
 
     def read(self, places: Sequence[int], /) -> Iterator[Row | Reject]:
@@ -118,10 +121,9 @@ class AddedSources:
         self._places = self._cut(new, lacking, rows_per_shard)
         self._numbers = _class_numbers(source, state_of) if source.classes is not None else None
         self._column = column
-        if adds and self._numbers is not None:
-            _require_same_classes(
-                source, column, [place_of[key] for keys in held.values() for key in keys], self._numbers
-            )
+        numbers = source.own_numbers if self._numbers is None else self._numbers
+        if adds and numbers:
+            _require_same_classes(source, column, [place_of[key] for keys in held.values() for key in keys], numbers)
 
     def _cut(self, new: list[int], lacking: Sequence[int], rows_per_shard: int) -> dict[int, list[int]]:
         """The new places, in order, into the shards that are lacking."""
@@ -182,7 +184,8 @@ def _require_same_classes(
     source: GrowingSources, column: Column, held: Sequence[int], numbers: Mapping[str, int]
 ) -> None:
     """`RefusedError` unless rows that are packed have the class that the source gives them now: `LOOKED_AT` of them, at
-    least one of every class. In zip files, a folder is a class or not by what lies beside it.
+    least one of every class. In zip files, a folder is a class or not by what lies beside it; a parquet file may
+    number its classes anew.
 
     held: places of what was packed. Rows without the name of a class are passed over: other settings, refused as such.
     """
@@ -203,5 +206,6 @@ def _require_same_classes(
                 raise RefusedError(
                     f"pack: {display(key)} was packed as {then}, and with the new images it would be {wanted}; put the "
                     "new ones in folders like the old ones' (in zip files, folders that all images share are no "
-                    "classes), or pack the source into another dataset"
+                    "classes; in parquet files, new classes come behind the old ones), or pack the source into another "
+                    "dataset"
                 )

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int64
@@ -17,6 +17,7 @@ class NumberedSources(ABC):
     """Rows 0 ... ``num_rows`` - 1 in their final order, `_rows_per_shard` to a shard."""
 
     notes: tuple[str, ...] = ()
+    own_numbers: Mapping[str, int] = {}
     _rows_per_shard: int
 
     @property

@@ -8,10 +8,12 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import display, path_digest, row_key
@@ -21,6 +23,7 @@ from viewkit.pipelines.pack.parquet_columns import ImageTable, table_of
 from viewkit.pipelines.pack.raw import IMAGES, LABEL, PATH, extension_of, reject_file
 from viewkit.shards.codecs import one_line
 from viewkit.shards.errors import ConfigError, DataError
+from viewkit.shards.files import refuse_too_many_open
 from viewkit.shards.row import Reject, Row
 from viewkit.shards.stores.mounts import local_file
 
@@ -70,10 +73,11 @@ class ParquetSources(NumberedSources):
             raise DataError(f"pack: '{display(self._files[0])}' has no row; parquet files with images are needed")
         self.classes: tuple[str, ...] | None = None
         if self._table.label is not None and self._table.text_labels:
-            labels = list(self._text_labels(self._table.label))
+            labels = list(self._labels(self._table.label))
             self.classes = tuple(sorted({label for label in labels if label is not None}))
             places = {label: place for place, label in enumerate(self.classes)}
             self._class_of = np.array([-1 if label is None else places[label] for label in labels], dtype=np.int32)
+        self.own_numbers = {name: number for number, name in enumerate(self._table.names) if self.classes is None}
         self.notes: tuple[str, ...] = (*notes, *self._table.notes)
         self._cursor: Cursor | None = None
 
@@ -127,11 +131,17 @@ class ParquetSources(NumberedSources):
         return Row(key, fields)
 
     def class_name(self, i: int) -> str | None:
-        """Of labels that are texts."""
-        number = -1 if self.classes is None else int(self._class_of[i])
-        return None if self.classes is None or number < 0 else self.classes[number]
+        """Of labels that are texts, and of numbers that have names in the file's metadata."""
+        names, number = (self._table.names, self._numbers) if self.classes is None else (self.classes, self._class_of)
+        return names[number[i]] if names and 0 <= number[i] < len(names) else None
 
-    def _text_labels(self, column: str) -> Iterator[str | None]:
+    @cached_property
+    def _numbers(self) -> Int64[np.ndarray, " n"]:
+        """Of labels that are numbers, -1 where there is none."""
+        assert self._table.label is not None
+        return np.array([-1 if label is None else label for label in self._labels(self._table.label)], dtype=np.int64)
+
+    def _labels(self, column: str) -> Iterator[Any]:
         """The labels of all rows in order; this reads their column whole."""
         for group in self._groups:
             name = self._files[group.file]
@@ -197,6 +207,7 @@ def open_parquet(path: str, name: str) -> Any:
     try:
         return parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
+        refuse_too_many_open(error, name)
         raise DataError(
             f"pack: the parquet file '{display(name)}' is cut or damaged, or no parquet file: {one_line(error)}; copy "
             "it again"
