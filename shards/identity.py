@@ -102,8 +102,9 @@ def write_identity(path: Path, identity: Identity, notes: Mapping[str, str] | No
     return write_first_document(path, {**identity.content(), "identity": identity.digest, "software": software})
 
 
-def write_grown(path: Path, identity: Identity, remedy: str) -> None:
-    """Write the identity of a column that has grown in place of the one before; the software that is noted stays."""
+def rewrite_identity(path: Path, identity: Identity, remedy: str) -> None:
+    """Write the identity of a column that has grown, or has not after all, in place of the one that is there; the
+    software that is noted stays."""
     software = read_document(path, remedy).get("software", {})
     write_document(path, {**identity.content(), "identity": identity.digest, "software": software})
 

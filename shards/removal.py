@@ -19,7 +19,7 @@ OWN_PART = re.compile(rf".+\.[0-9a-f]{{8}}{re.escape(PART)}", re.DOTALL)
 """Names of our own part files; a user's file that merely ends alike is left alone."""
 OF_A_STORE = re.compile(r".+\.[0-9a-f]{16}\.ready|unfinished\.tar", re.DOTALL)
 """Names of objects that an artifact's writer has in a store until the artifact is complete."""
-OF_A_COLUMN = re.compile(r"column\.json|\d{6,}\.(json|spool|tar|tar\.[0-9a-f]{16}\.ready)")
+OF_A_SHARD = re.compile(r"(\d{6,})\.(?:json|spool|tar|tar\.[0-9a-f]{16}\.ready)")
 
 Names = Callable[[str], Sequence[str]]
 """Stage -> names of the files that it writes; those of folders end in /."""
@@ -70,7 +70,7 @@ def strangers(folder: Path, own: Sequence[str], *, column: bool = False) -> Iter
             known
             or OWN_PART.fullmatch(path.name)
             or (stored and OF_A_STORE.fullmatch(path.name))
-            or (column and OF_A_COLUMN.fullmatch(name))
+            or (column and (name == COLUMN or OF_A_SHARD.fullmatch(name)))
         ):
             yield path
 

@@ -8,9 +8,16 @@ from viewkit.pipelines.engine.contract import Crew, Progress, Run, Stage
 from viewkit.pipelines.engine.renderer import renderer_name
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
-from viewkit.shards.files import PART
-from viewkit.shards.identity import Identity, read_identity, refuse_other, software_changes, write_grown, write_identity
-from viewkit.shards.removal import OWN_PART
+from viewkit.shards.files import PART, explained, sync_folder
+from viewkit.shards.identity import (
+    Identity,
+    read_identity,
+    refuse_other,
+    rewrite_identity,
+    software_changes,
+    write_identity,
+)
+from viewkit.shards.removal import OF_A_SHARD, OWN_PART
 
 
 def identity_of(stage: Stage[Any], config: Any, inputs: Mapping[str, str], plan: Mapping[str, int]) -> Identity:
@@ -33,18 +40,19 @@ def run_of(
 
 def claim(
     stage: Stage[Any], dataset: Dataset, path: Path, identity: Identity, notes: Mapping[str, str] | None = None
-) -> None:
+) -> Identity | None:
     """Write the identity at `path`, or find the same one there; `RefusedError` when it is another, unless the column
-    only grows.
+    only grows: what it was before is then returned.
 
     notes: what else may change last bits, kept beside the versions of the packages.
     """
     if path.exists():
-        if identity.is_grown_from(read_identity(path, _remedy(path))):
-            write_grown(path, identity, _remedy(path))
-        else:
-            refuse_another(stage, dataset, path, identity)
-        return
+        found = read_identity(path, _remedy(path))
+        if identity.is_grown_from(found):
+            rewrite_identity(path, identity, _remedy(path))
+            return found
+        refuse_another(stage, dataset, path, identity)
+        return None
     foreign = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".tar", ".json"))
     if foreign:
         raise DataError(
@@ -53,6 +61,19 @@ def claim(
         )
     if not write_identity(path, identity, _noted(notes)):  # another machine was faster
         refuse_another(stage, dataset, path, identity)
+    return None
+
+
+def take_back(path: Path, before: Identity) -> None:
+    """Make the column whose identity is at `path` what it was `before` it was claimed to grow, by whoever claimed it
+    and has its lock: the new shards go first. One killed in between leaves a growth that its command goes on with."""
+    found = [(OF_A_SHARD.fullmatch(each.name), each) for each in path.parent.iterdir()]
+    new = [each for match, each in found if match is not None and int(match[1]) >= before.plan["shards"]]
+    with explained(path.parent):
+        for each in sorted(new, key=lambda each: each.suffix != ".json"):  # without its receipt a shard is not there
+            each.unlink(missing_ok=True)
+        sync_folder(path.parent)
+    rewrite_identity(path, before, _remedy(path))
 
 
 def refuse_another(stage: Stage[Any], dataset: Dataset, path: Path, identity: Identity) -> None:

@@ -1,8 +1,8 @@
 """Runs a map stage: the shards that are left, on one process or several, and the share of rejects."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from viewkit.pipelines.engine.folder import (
     claim,
     identity_of,
     remove_parts,
+    take_back,
     tell_of_other_software,
 )
 from viewkit.pipelines.engine.schedule import Limits
@@ -27,11 +28,19 @@ from viewkit.shards.files import make_folder
 from viewkit.shards.identity import COLUMN, Identity
 from viewkit.shards.lock import claim_lock, writer_lock
 from viewkit.shards.receipt import Receipt, shard_name
+from viewkit.shards.row import Reject
 from viewkit.shards.sources import Sources
 from viewkit.shards.spans import span
 from viewkit.shards.spool import remove_spools
 from viewkit.shards.stores.mounts import list_urls, mirror_of
 from viewkit.shards.writer import settle
+
+REJECTS_TOLD = 3
+"""Rejects that are told where nothing is left to list them by."""
+
+
+class TooManyRejects(DataError):
+    """More than the share that is allowed."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +139,7 @@ def _run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exe
             if execution.part_of()[1] == 1:
                 drop_empty_claim(folder)
                 make_folder(folder)
-            claim(stage, dataset, folder / COLUMN, ready.identity)
+            before = claim(stage, dataset, folder / COLUMN, ready.identity)
         column = Column(folder)
         done, left = ready.divide(column.complete_shards())
         remove_parts(folder, [shard_name(shard) for shard in done])
@@ -140,23 +149,29 @@ def _run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exe
         for facts in column.facts(done):
             summary.add(facts)
         total = summary.seen + ready.rows_in(left)
-        _check_rejects(stage, summary, total, execution.max_rejects)
+        names = [shard_name(shard) for shard in left]
         if done and left:
             tell_of_other_software(folder / COLUMN, None, progress)
-        if left and ready.identity.earlier and min(left) >= (before := ready.identity.earlier[-1].plan["shards"]):
-            progress.message(f"{stage.name}: {stage.writes} has {before} shards already; only the new images are done")
+        if left and ready.identity.earlier and min(left) >= (kept := ready.identity.earlier[-1].plan["shards"]):
+            progress.message(f"{stage.name}: {stage.writes} has {kept} shards already; only the new images are done")
         for note in ready.sources.notes:
             progress.message(note)
-        progress.start(stage.name, total, "rows", summary.seen)
-        names = [shard_name(shard) for shard in left]
         remove_parts(folder, names)
+        new: list[Reject] = []
         try:
-            for receipt in _receipts(ready, left, progress):
-                summary.add(ShardFacts.of(receipt))
-                summary.written += 1
-                shards = f"{summary.shards}/{len(done) + len(left)}"
-                progress.advance(0, shards=shards, rejects=summary.rejected.total())
-                _check_rejects(stage, summary, total, execution.max_rejects)
+            _check_rejects(stage, summary, total, execution.max_rejects)
+            progress.start(stage.name, total, "rows", summary.seen)
+            with closing(_receipts(ready, left, progress)) as receipts:
+                for receipt in receipts:
+                    facts = ShardFacts.of(receipt)
+                    summary.add(facts)
+                    new += facts.rejects[: REJECTS_TOLD - len(new)]
+                    summary.written += 1
+                    shards = f"{summary.shards}/{len(done) + len(left)}"
+                    progress.advance(0, shards=shards, rejects=summary.rejected.total())
+                    _check_rejects(stage, summary, total, execution.max_rejects)
+        except TooManyRejects as error:
+            raise DataError(f"{error}; {_after_rejects(ready, before, new)}") from error
         except ViewkitError:
             remove_parts(folder, names)
             if execution.part_of()[1] == 1:
@@ -168,6 +183,23 @@ def _run_map(stage: MapStage[Any], config: Any, dataset: Dataset, execution: Exe
         list_urls(folder, ready.sources.num_shards)
         progress.finish(**summary.values())
         return summary
+
+
+def _after_rejects(ready: Prepared, before: Identity | None, new: Sequence[Reject]) -> str:
+    """What to do now, for people. A column that began to grow from outside in this run is first made what it was
+    `before`: with the new shards it could neither be finished nor do without the rows that are wrong."""
+    listed = f"'viewkit status {ready.dataset.path} --rejects' lists them; "
+    if before is None or ready.stage.reads(ready.config):
+        return f"{listed}correct the source, or allow more"
+    if mirror_of(ready.folder) is not None or not ready.execution.is_here or ready.execution.part_of()[1] > 1:
+        return (
+            f"{listed}what was added stays, as others may be at work on it: run the same command again with the same "
+            "source, and allow more"
+        )
+    with claim_lock(ready.dataset.path, ready.stage.writes):
+        take_back(ready.folder / COLUMN, before)
+    told = f"such as {'; '.join(reject.detail for reject in new)}; " if new else listed
+    return f"{told}{ready.folder} is as it was before; correct the source, or allow more, and add again"
 
 
 def drop_empty_claim(folder: Path) -> None:
@@ -183,7 +215,7 @@ def drop_empty_claim(folder: Path) -> None:
             folder.rmdir()
 
 
-def _receipts(ready: Prepared, left: list[int], progress: Progress) -> Iterator[Receipt]:
+def _receipts(ready: Prepared, left: list[int], progress: Progress) -> Generator[Receipt, None, None]:
     def tell(news: int | str) -> None:
         if isinstance(news, str):
             progress.message(news)
@@ -220,7 +252,6 @@ def _check_rejects(stage: MapStage[Any], summary: Summary, total: int, most: flo
     rejected = found.total()
     if rejected > most * total:
         reasons = ", ".join(f"{reason} {count}" for reason, count in found.most_common())
-        raise DataError(
-            f"{stage.name}: {rejected} of {total} rows rejected ({reasons}), more than --max-rejects {most:g} allows; "
-            f"'viewkit status {summary.folder.parent} --rejects' lists them; correct the source, or allow more"
+        raise TooManyRejects(
+            f"{stage.name}: {rejected} of {total} rows rejected ({reasons}), more than --max-rejects {most:g} allows"
         )

@@ -1,5 +1,6 @@
 """`pack --add`: new images become new shards, the others keep theirs to the byte; later stages do only the new ones."""
 
+import json
 import tarfile
 import zipfile
 from dataclasses import replace
@@ -23,7 +24,7 @@ from viewkit.shards.codecs import decode_json
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError, MissingError, RefusedError
 from viewkit.shards.loader import Loader
-from viewkit.shards.row import Row
+from viewkit.shards.row import Reject, Row
 from viewkit.shards.verify import verify
 
 CONFIG = PackConfig(rows_per_shard=4)
@@ -179,6 +180,29 @@ def test_a_class_of_before_that_has_the_name_of_a_shared_folder_hides_no_change(
         pack(tmp_path / "in", tmp_path / "out", replace(config, add=True))
 
 
+def test_classes_that_a_parquet_file_numbers_anew_are_refused(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+
+    def export(names: list[str], *labels: str) -> None:
+        numbers = [names.index(label) if label else -1 for label in labels]
+        table = pa.table({"image": [encoded(i) for i in range(len(labels))], "label": numbers})
+        features = {"label": {"names": names, "_type": "ClassLabel"}}
+        told = {"huggingface": json.dumps({"info": {"features": features}})}
+        (tmp_path / "in").mkdir(exist_ok=True)
+        pq.write_table(table.replace_schema_metadata(told), tmp_path / "in" / "a.parquet")
+
+    export(["ant", "cat"], *["ant"] * 20, "cat", "")
+    before = contents(pack(tmp_path / "in", tmp_path / "out").path)
+    export(["ant", "bee", "cat"], *["ant"] * 20, "cat", "", "bee")
+    with pytest.raises(RefusedError, match=r"was packed as class 1 'cat', and with .* be class 2 'cat'; .* in parquet"):
+        pack(tmp_path / "in", tmp_path / "out", ADD)
+    assert contents(tmp_path / "out") == before
+    export(["ant", "cat", "bee"], *["ant"] * 20, "cat", "", "bee")
+    images = pack(tmp_path / "in", tmp_path / "out", ADD).column("images")
+    rows = [images.fields(i) for i in range(images.num_rows) if "cls" in images.fields(i)]
+    assert {decode_json(row["json"])["label"]: row["cls"] for row in rows} == {"ant": b"0", "cat": b"1", "bee": b"2"}
+
+
 def archives(root: Path, kind: str, number: int) -> None:
     root.mkdir(exist_ok=True)
     images = {f"{number}{i}.png": encoded(10 * number + i) for i in range(3)}
@@ -300,6 +324,68 @@ def test_an_unfinished_column_does_not_grow(tmp_path):
     write(source, "new.png")
     with pytest.raises(RefusedError, match="lacks shard 000001 of what was to be packed before"):
         pack(source, tmp_path / "out", ADD)
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_an_addition_that_fails_on_rejects_leaves_what_was_whole(workers, tmp_path):
+    def strictly(stage: PackStage, config: PackConfig) -> None:
+        run_stage(stage, config, Dataset(tmp_path / "out"), replace(CPU, max_rejects=0.01, workers=workers))
+
+    source = write(tmp_path / "in", *[f"{i}.png" for i in range(4)])
+    before = contents(pack(source, tmp_path / "out").path)
+    write(source, "good.png", *[f"more{i}.png" for i in range(8)])
+    (source / "bad.png").write_bytes(b"x")
+    said = (
+        r"1 of 14 rows rejected \(not_an_image 1\).* such as bad.png: .*images is as it was before; correct the source"
+    )
+    with pytest.raises(DataError, match=said):
+        strictly(PackStage(str(source)), ADD)
+    assert contents(tmp_path / "out") == before and not problems(Dataset(tmp_path / "out"))
+    (source / "bad.png").rename(tmp_path / "bad.png")
+    strictly(PackStage(str(source)), ADD)
+    grown = contents(tmp_path / "out")
+    strictly(PackStage(str(source)), CONFIG)
+    assert contents(tmp_path / "out") == grown and Dataset(tmp_path / "out").column("images").num_rows == 13
+    (tmp_path / "bad.png").rename(source / "bad.png")
+    with pytest.raises(DataError, match="1 of 14 rows rejected"):
+        strictly(PackStage(str(source)), ADD)
+    assert contents(tmp_path / "out") == grown  # with its own addition from before
+
+
+def test_what_an_earlier_run_added_is_never_taken_back(tmp_path):
+    source = write(tmp_path / "in", *[f"{i}.png" for i in range(4)])
+    pack(source, tmp_path / "out")
+    write(source, "good.png")
+    (source / "bad.png").write_bytes(b"x")
+    added = contents(pack(source, tmp_path / "out", ADD).path)
+    with pytest.raises(DataError, match=r"1 of 6 rows rejected .*--rejects' lists them; correct the source"):
+        run_stage(PackStage(str(source)), ADD, Dataset(tmp_path / "out"), replace(CPU, max_rejects=0.01))
+    assert contents(tmp_path / "out") == added
+
+
+def test_a_part_of_an_addition_that_fails_on_rejects_leaves_the_others_theirs(tmp_path):
+    source = write(tmp_path / "in", *[f"{i}.png" for i in range(4)])
+    pack(source, tmp_path / "out")
+    (source / "bad.png").write_bytes(b"x")
+    with pytest.raises(DataError, match="what was added stays, as others may be at work on it"):
+        run_stage(PackStage(str(source)), ADD, Dataset(tmp_path / "out"), replace(CPU, max_rejects=0.01, part="1/2"))
+    assert (tmp_path / "out" / "images" / "000001.json").is_file()
+
+
+def test_later_stages_keep_what_they_did_when_they_fail_on_rejects(tmp_path):
+    """Their rows cost more, and nothing but --max-rejects can make them finish."""
+
+    class Rejecting(SizesStage):
+        def prepare(self, config, run):
+            return lambda rows: (Reject(row.key, "undecodable", "x") for row in rows)
+
+    source = write(tmp_path / "in", *[f"{i}.png" for i in range(4)])
+    run_stage(SizesStage(), LengthsConfig(), pack(source, tmp_path / "out"), CPU)
+    write(source, "new.png")
+    dataset = pack(source, tmp_path / "out", ADD)
+    with pytest.raises(DataError, match="1 of 5 rows rejected"):
+        run_stage(Rejecting(), LengthsConfig(), dataset, replace(CPU, max_rejects=0.01))
+    assert (dataset.path / "lengths" / "000001.json").is_file()
 
 
 def test_sources_that_cannot_grow_say_so(tmp_path):
