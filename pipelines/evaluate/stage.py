@@ -26,7 +26,14 @@ from viewkit.pipelines.evaluate.corruptions.arrays import CorruptedArrays
 from viewkit.pipelines.evaluate.corruptions.protocol import PROTOCOLS
 from viewkit.pipelines.evaluate.cost import count_passes, time_pass
 from viewkit.pipelines.evaluate.features import extract_features
-from viewkit.pipelines.evaluate.labelled import Labelled, find_labelled, hold_out, read_labelled, same_classes
+from viewkit.pipelines.evaluate.labelled import (
+    Labelled,
+    find_labelled,
+    hold_out,
+    numbered_alike,
+    read_labelled,
+    same_classes,
+)
 from viewkit.pipelines.evaluate.network_probes import Data, NetworkProbes
 from viewkit.pipelines.evaluate.probes import FeatureProbes
 from viewkit.pipelines.evaluate.protocol import describe_data, describe_protocol
@@ -282,7 +289,8 @@ def read_data(dataset: Dataset, test: Dataset, config: EvaluateConfig) -> Data:
 
     Raises `DataError` where the labels do not allow what the config asks for.
     """
-    sides = read_labelled(dataset, "train"), read_labelled(test, "test")
+    train = read_labelled(dataset, "train")
+    sides = train, numbered_alike(train, read_labelled(test, "test"))
     classes = same_classes(*sides)
     train_labels, test_labels = (np.searchsorted(classes, part.labels) for part in sides)
     held = hold_out(sides[0].column.keys(), train_labels, config.split_share)
