@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from viewkit.pipelines.engine.contract import FitStage, Run
-from viewkit.pipelines.labels import FILE, LABELS
+from viewkit.pipelines.labels import FILE, LABELS, class_number
 from viewkit.pipelines.pack.keys import display
 from viewkit.pipelines.pack.label_config import LabelConfig
 from viewkit.pipelines.pack.labels import Entry, match, numbers_of, read_entries
@@ -47,7 +49,8 @@ class LabelStage(FitStage[LabelConfig]):
         return self._entries
 
     def inputs(self, config: LabelConfig, dataset: Dataset) -> Mapping[str, str]:
-        """Also what the source says. Images that are all labelled already are refused here, before anything is."""
+        """Also what the source says, and that classes which some images have already keep their numbers: they once did
+        not. Images that are all labelled already are refused here, before anything is."""
         found = super().inputs(config, dataset)
         index = dataset.column("images").index
         labelled = int(index.has(("cls",)).sum())
@@ -57,7 +60,8 @@ class LabelStage(FitStage[LabelConfig]):
                 "them anew without --labels to attach others"
             )
         said = digest([[*entry.names, entry.label] for entry in self.entries])
-        return {**found, "label source": said}
+        own = {"own classes": "keep their numbers"} if labelled else {}
+        return {**found, "label source": said, **own}
 
     def fit(self, config: LabelConfig, run: Run) -> Mapping[str, Any]:
         images = run.dataset.column("images")
@@ -71,7 +75,7 @@ class LabelStage(FitStage[LabelConfig]):
             )
         for line in unlabelled_lines(str(self.source), found.unmatched, images, found.labels):
             run.progress.message(f"{self.name}: {line}")
-        numbers = numbers_of([entry.label for entry in self.entries])
+        numbers = numbers_of([entry.label for entry in self.entries], own_classes(images))
         content = {
             "classes": {str(number): name for name, number in numbers.items()},
             "labels": {key: numbers[label] for key, label in sorted(found.labels.items())},
@@ -83,6 +87,24 @@ class LabelStage(FitStage[LabelConfig]):
             "classes": len(set(found.labels.values())),
             "unmatched": len(found.unmatched),
         }
+
+
+def own_classes(images: Column) -> dict[int, str | None]:
+    """Class number -> name, None where KEY.json has none, of the images that have labels of their own.
+
+    `DataError` where a label is no class number, or a number has two names.
+    """
+    found: dict[int, str | None] = {}
+    for place in np.flatnonzero(images.index.has(("cls",))).tolist():
+        key, fields = images.keys()[place], images.fields(place)
+        number = class_number(fields["cls"], key, f"label: {images.path}")
+        name = decode_json(fields["json"]).get("label")
+        if found.setdefault(number, name) != name:
+            raise DataError(
+                f"label: {images.path}: class {number} has the names '{display(str(found[number]))}' and "
+                f"'{display(str(name))}' (image {key}); pack the images anew"
+            )
+    return found
 
 
 def unlabelled_lines(source: str, unmatched: Sequence[Entry], images: Column, labels: Mapping[str, str]) -> list[str]:

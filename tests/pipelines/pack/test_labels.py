@@ -1,24 +1,32 @@
 """`viewkit label`: labels attached later; keys stay, and evaluate and the kNN probe read them."""
 
+import io
 import json
+import tarfile
 
 import numpy as np
 import pytest
 from PIL import Image
+from small_datasets import CPU
+from sources import encoded
+from vs2fi_world import write_column
 
 from viewkit.cli.main import run
 from viewkit.pipelines.browse.measures import read_classes
+from viewkit.pipelines.engine.run import run_stage
 from viewkit.pipelines.evaluate.labelled import find_labelled, read_labelled
 from viewkit.pipelines.labels import Labels, labels_of
 from viewkit.pipelines.pack.composition import NO_CLASS
 from viewkit.pipelines.pack.config import PackConfig
 from viewkit.pipelines.pack.keys import row_key
-from viewkit.pipelines.pack.label_stage import unlabelled_lines
-from viewkit.pipelines.pack.labels import Entry, match, numbers_of
+from viewkit.pipelines.pack.label_config import LabelConfig
+from viewkit.pipelines.pack.label_stage import LabelStage, own_classes, unlabelled_lines
+from viewkit.pipelines.pack.labels import Entry, match, numbers_of, read_entries
 from viewkit.pipelines.pack.packed import open_packed
 from viewkit.pipelines.pack.raw import LABEL
 from viewkit.pipelines.pack.source import open_source
 from viewkit.pipelines.pairs.stream import label_of
+from viewkit.shards.codecs import encode_json
 from viewkit.shards.column import Column
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import DataError
@@ -81,6 +89,95 @@ def test_lines_of_a_csv_file_name_keys_or_paths_and_the_keys_stay(unlabelled, tm
 def test_class_numbers_of_a_csv_file_stay_as_they_are():
     assert numbers_of(["7", "3", "7"]) == {"7": 7, "3": 3}
     assert numbers_of(["b", "a"]) == {"a": 0, "b": 1}
+
+
+HEADERS = [
+    "key,cat",
+    "filepath,cat",
+    "img,cat",
+    "image_path,cat",
+    "Image_ID,cat",
+    "image_name,label",
+    "file,x",
+    "a/1,Class",
+]
+
+
+@pytest.mark.parametrize("line", [*HEADERS, "nobody,category", "nobody,TARGET"])
+def test_a_line_of_headers_is_no_class(line, tmp_path):
+    (tmp_path / "labels.csv").write_text(f"{line}\na/1.png,3\na/2.png,label\n")
+    found = read_entries(tmp_path / "labels.csv")
+    assert [(entry.names, entry.label) for entry in found] == [(("a/1.png",), "3"), (("a/2.png",), "label")]
+
+
+def test_a_first_line_of_an_image_and_its_class_is_one(tmp_path):
+    (tmp_path / "labels.csv").write_text("image.png,labels\n")
+    assert [entry.label for entry in read_entries(tmp_path / "labels.csv")] == ["labels"]
+
+
+def test_classes_that_images_have_already_keep_their_numbers():
+    own = {0: "ant", 1: "bee", 2: "cat"}
+    assert numbers_of(["dog", "cat", "ape"], own) == {"ape": 3, "cat": 2, "dog": 4}
+    assert numbers_of(["7", "2"], own) == {"7": 7, "2": 2}
+    assert numbers_of(["10", "11"], {0: "0", 1: "10"}) == {"10": 1, "11": 2}  # folders called like numbers
+    assert numbers_of(["4"], {0: None}) == {"4": 4}
+    with pytest.raises(DataError, match=r"^label: 'cat' is the name of a class, and class 5 of .* write classes as nu"):
+        numbers_of(["cat"], {6: "ant", 5: None})
+
+
+def write_tar(path, *members):
+    with tarfile.open(path, "w") as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+
+def test_images_of_a_partly_labelled_dataset_get_the_classes_of_the_others(tmp_path, capsys):
+    members = [
+        (f"{i}.{kind}", data)
+        for i in range(4)
+        for kind, data in (("png", encoded(i)), ("cls", b"%d" % i))
+        if i < 3 or kind == "png"
+    ]
+    write_tar(tmp_path / "a.tar", *members)
+    assert ran(capsys, "pack", tmp_path / "a.tar", tmp_path / "data", "--workers", "1")[0] == 0
+    (tmp_path / "labels.csv").write_text("3.png,cat\n")
+    command = ("label", tmp_path / "data", "--from", tmp_path / "labels.csv")
+    code, _, err = ran(capsys, *command)
+    assert code == 1 and "'cat' is the name of a class, and class 0 of images" in err
+    (tmp_path / "labels.csv").write_text("3.png,2\n")
+    assert ran(capsys, *command)[0] == 0
+    dataset = Dataset(tmp_path / "data")
+    assert list(labels_of(dataset).attached.values()) == [2]
+    assert set(read_labelled(dataset, "train").labels.tolist()) == {0, 1, 2}
+
+
+def test_the_names_of_own_classes_come_from_the_rows(tmp_path):
+    dataset = Dataset(tmp_path)
+    facts = [("ant", 0), ("bee", 1), ("cat", 2), ("cat", 2)]
+    rows = [
+        Row(f"k{i}", {"png": b"x", "cls": b"%d" % n, "json": encode_json({"label": name})})
+        for i, (name, n) in enumerate(facts)
+    ]
+    write_column(dataset, "images", [*rows, Row("k9", {"png": b"x", "json": encode_json({"source": "9.png"})})], 4)
+    assert own_classes(dataset.column("images")) == {0: "ant", 1: "bee", 2: "cat"}
+    (tmp_path / "labels.csv").write_text("k9,cat\n")
+    run_stage(LabelStage(str(tmp_path / "labels.csv")), LabelConfig(), dataset, CPU)
+    assert labels_of(dataset).attached == {"k9": 2} and labels_of(dataset).classes == {2: "cat"}
+
+
+@pytest.mark.parametrize("how", ["auto", "path"])
+def test_the_path_that_inspect_shows_finds_the_sample_of_a_tar(how, tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):  # the same file names in both
+        write_tar(tmp_path / "in" / f"{name}.tar", ("0001.png", encoded(1)), ("0002.png", encoded(2)))
+    assert ran(capsys, "pack", tmp_path / "in", tmp_path / "data", "--workers", "1")[0] == 0
+    (tmp_path / "labels.csv").write_text("a.tar/0001.png,cat\nb.tar/0001.png,dog\n")
+    code, _, err = ran(capsys, "label", tmp_path / "data", "--from", tmp_path / "labels.csv", "--match", how)
+    assert code == 0 and "2 of 4 images have no label" in err
+    found = labels_of(Dataset(tmp_path / "data")).attached
+    assert found == {row_key("a.tar/0001"): 0, row_key("b.tar/0001"): 1}
 
 
 def test_a_folder_of_class_folders_matches_by_path_or_by_the_file_s_name(unlabelled, tmp_path, capsys):
