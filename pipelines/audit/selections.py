@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from viewkit.pipelines.audit.filtering import filtered_shares
 from viewkit.pipelines.audit.measures import Measures
 from viewkit.pipelines.audit.ranking import jackknife_error
 from viewkit.pipelines.engine.seeds import row_ids
-from viewkit.pipelines.pairs.column import ScoredPairs
+from viewkit.pipelines.pairs.column import CONSISTENCY, LEVEL, ScoredPairs
 from viewkit.pipelines.pairs.rules import Facts, Kept, Limits, facts_of, keep_pairs
 from viewkit.pipelines.pairs.selections import SELECT
 from viewkit.pipelines.views.sample import sample_permutations
@@ -59,17 +60,27 @@ def compare_selections(
                 **with_error(share - reference[kind], "difference_"),
                 **with_error(blind, "placebo_"),
             }
-        relaxed = kept.counted.get("relaxed_pairs")
         found.append(
             {
                 "name": name,
                 "kept": float(kept.pairs.sum(axis=1).mean()),
-                "relaxed": None if relaxed is None else float(relaxed.mean()),
+                "relaxed": relaxed_share(select, facts, limits, kept),
                 "iou": number(left_out_shares(taken, overlaps, rows)[0]),
                 "bad": shares,
             }
         )
     return found
+
+
+def relaxed_share(select: str, facts: Facts, limits: Limits, kept: Kept) -> float | None:
+    """Share of the rows without a pair as the rule wants it; None of rules that never relax. Of VS-2FI's filters, by
+    either threshold: what is counted for a training is k_SC's alone."""
+    if select == FILTERS:
+        assert facts.scores is not None and limits.k_al is not None
+        consistency, level = facts.scores[:, :, CONSISTENCY], facts.scores[:, :, LEVEL]
+        return filtered_shares(consistency, level, limits.k_sc, limits.k_al)["relaxed"]
+    relaxed = kept.counted.get("relaxed_pairs")
+    return None if relaxed is None else float(relaxed.mean())
 
 
 def selections(limits: Limits) -> dict[str, tuple[str, Limits]]:

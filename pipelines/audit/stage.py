@@ -52,7 +52,7 @@ class AuditStage(FitStage[AuditConfig]):
     writes = "audit"
     logs: ClassVar[tuple[str, ...]] = ("metrics.jsonl", *PICTURES)
     replaces: ClassVar[bool] = True
-    version = 3
+    version = 4
 
     def __init__(
         self,
