@@ -117,7 +117,7 @@ def _holds_images(kind: Any) -> bool:
 
     if types.is_struct(kind):
         places = [kind.get_field_index(name) for name in ("bytes", "path")]
-        texts = places[1] < 0 or _is_text(kind.field(places[1]).type)
+        texts = places[1] < 0 or types.is_null(named := kind.field(places[1]).type) or _is_text(named)
         return places[0] >= 0 and texts and _is_binary(kind.field(places[0]).type)
     return _is_binary(kind)
 

@@ -67,6 +67,15 @@ def test_hugging_faces_files_give_images_labels_and_names(tmp_path):
     }
 
 
+def test_paths_that_are_all_null_name_no_image(tmp_path):
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.null())])
+    write(tmp_path / "a.parquet", {"image": pa.array([{"bytes": encoded(i), "path": None} for i in range(3)], kind)})
+    rows = everything(open_source(str(tmp_path), PackConfig()))
+    assert [(row.fields["jpg"], row.fields[PATH]) for row in rows if isinstance(row, Row)] == [
+        (encoded(i), b"a.parquet/%08d" % i) for i in range(3)
+    ]
+
+
 def test_row_groups_are_mixed_and_read_once_each(tmp_path, monkeypatch):
     source = open_source(str(hugging_face(tmp_path / "a.parquet", 40)), PackConfig(rows_per_shard=16))
     opened = []
