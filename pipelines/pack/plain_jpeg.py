@@ -22,6 +22,9 @@ SEQUENTIAL = (0xC0, 0xC1)
 OTHER_FRAMES = frozenset(range(0xC2, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """Those of progressive, lossless and arithmetic coding."""
 
+WITHOUT_LENGTH = frozenset((0x01, *range(0xD0, 0xD8)))
+"""Markers that no segment follows: TEM and restarts, which have no place before a frame."""
+
 SMALLEST = 8
 """libjpeg computes an eighth of a side, and no less, with one multiplication a block."""
 
@@ -62,7 +65,7 @@ def _is_sequential(data: bytes) -> bool:
         marker = data[at + 1]
         if marker in SEQUENTIAL:
             return True
-        if marker in OTHER_FRAMES or marker == 0xFF:
+        if marker in OTHER_FRAMES or marker in WITHOUT_LENGTH or marker == 0xFF:
             return False
         at += 2 + struct.unpack_from(">H", data, at + 2)[0]
     return False

@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+import simplejpeg
 from PIL import Image
 
 from viewkit.pipelines.pack import ingest as long_way
@@ -13,12 +14,15 @@ from viewkit.pipelines.pack.plain_jpeg import plain_jpeg
 SIDES = ((1, 1), (2, 9), (7, 7), (8, 8), (17, 33), (40, 56))
 
 
-def encoded(height: int, width: int, mode: str = "RGB", **options: object) -> bytes:
+def noisy(height: int, width: int) -> np.ndarray:
     rng = np.random.default_rng(height)
     coarse = np.kron(rng.integers(0, 256, (height // 4 + 1, width // 4 + 1, 3)), np.ones((4, 4, 1)))[:height, :width]
-    pixels = np.clip(coarse + rng.integers(-20, 20, coarse.shape), 0, 255).astype(np.uint8)
+    return np.clip(coarse + rng.integers(-20, 20, coarse.shape), 0, 255).astype(np.uint8)
+
+
+def encoded(height: int, width: int, mode: str = "RGB", **options: object) -> bytes:
     stream = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(stream, "JPEG", quality=80, **options)
+    Image.fromarray(noisy(height, width)).convert(mode).save(stream, "JPEG", quality=80, **options)
     return stream.getvalue()
 
 
@@ -27,6 +31,10 @@ PLAIN = [
     for side in SIDES
     for mode in ("RGB", "L")
     for options in ({"subsampling": 0}, {"subsampling": 2}, {"restart_marker_blocks": 2}, {"optimize": True})
+] + [
+    simplejpeg.encode_jpeg(np.ascontiguousarray(noisy(*side)), quality=80, colorsubsampling=subsampling)
+    for side in SIDES
+    for subsampling in ("422", "440", "411")
 ]
 
 
@@ -99,6 +107,16 @@ def test_what_is_odd_goes_the_long_way(data, monkeypatch):
     assert plain_jpeg(data, 1 << 20) is None
     short, long = both_ways(data, monkeypatch)
     assert short == long
+
+
+@pytest.mark.parametrize("marker", [0x01, *range(0xD0, 0xD8)])
+def test_a_marker_without_a_length_hides_no_progressive_frame(marker):
+    """Read as a length, what comes behind it leads to a frame that no decoder sees: here one in a comment."""
+    comment = b"\xff\xc0" * 32_500
+    whole = encoded(16, 24, progressive=True)
+    hidden = b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment
+    data = whole[:2] + bytes((0xFF, marker)) + hidden * 2 + whole[2:]
+    assert plain_jpeg(data, 1 << 20) is None
 
 
 def test_an_upright_orientation_and_a_profile_are_plain():
