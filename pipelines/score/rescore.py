@@ -6,6 +6,7 @@ similarities and rejects are copied; the result is a column of its own, because 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -31,7 +32,7 @@ ROWS_AT_ONCE = 256
 
 
 class RescoreStage(MapStage[RescoreConfig]):
-    """source: the pairs column to read. column: the one to write.
+    """pairs: the pairs column to read, the source. column: the one to write.
 
     What is written stands on the source's similarities and its inputs, not on the histograms that it was scored with.
 
@@ -51,11 +52,13 @@ class RescoreStage(MapStage[RescoreConfig]):
     }
     uses_torch: ClassVar[bool] = False
 
-    def __init__(self, source: str = "pairs", column: str = "pairs_rescored") -> None:
+    def __init__(self, pairs: str = "pairs", column: str = "pairs_rescored") -> None:
         check_pairs_name(self.name, column)
-        if source == column:
-            raise ConfigError(f"rescore: source and column are both '{source}'; write to another column")
-        self.source, self.column = source, column
+        if not pairs or Path(pairs).name != pairs:
+            raise ConfigError(f"rescore: pairs is '{pairs}'; it must be the name of a column of pairs")
+        if pairs == column:
+            raise ConfigError(f"rescore: pairs and column are both '{pairs}'; write to another column")
+        self.source, self.column = pairs, column
 
     @property
     def writes(self) -> str:

@@ -33,6 +33,11 @@ def ran(capsys, *arguments):
         (["score", "DATA", "--rounds", "10000000000"], "option 'rounds' is 10000000000; it takes at most 1000000000"),
         (["generate", "DATA", "--seed", "-1"], "option 'seed' is -1; it must lie in 0 ... 2^63 - 1"),
         (["rescore", "DATA", "--column", "../x"], "column is '../x'; name a new one"),
+        (["rescore", "DATA", "--pairs", "../x"], "pairs is '../x'; it must be the name of a column of pairs"),
+        (
+            ["rescore", "DATA", "--pairs", "a", "--column", "a"],
+            "pairs and column are both 'a'; write to",
+        ),
         (["generate", "DATA", "--batch-size", "0"], "--batch-size is 0; it must lie in 1 ... 4096"),
         (["generate", "DATA", "--strategy", "table"], "strategy is 'table' and --levels is not given"),
         (["generate", "DATA", "--generator", "unclip"], "generator 'unclip' needs its weights; add --weights FOLDER"),

@@ -137,7 +137,8 @@ function commandText() {
   let column = data.of;
   if (state.gamma !== state.gammaAtFirst) {
     column = `${data.of}_gamma_${String(state.gamma).replace(/[^0-9a-z]/g, "_")}`;
-    lines.push(`viewkit rescore DATASET --gamma ${state.gamma} --column ${column}`);
+    const read = data.of === "pairs" ? "" : ` --pairs ${data.of}`;
+    lines.push(`viewkit rescore DATASET --gamma ${state.gamma}${read} --column ${column}`);
   }
   words.push(`--select vs2fi --pairs ${column} --policy ${data.policy_word}`);
   words.push(state.share === null ? `--k-sc ${state.kSc}` : `--filter-share ${state.share}`);

@@ -96,6 +96,16 @@ def test_the_page_reads_the_indicators_off_as_rescore_does(chromium, scored, tmp
         assert "--select vs2fi --pairs pairs_gamma_0_7 --policy strengthened --filter-share 0.08" in pretrain
 
 
+def test_pairs_of_another_column_are_rescored_from_it(chromium, scored, tmp_path):
+    run_stage(RescoreStage(column="pairs_b"), RescoreConfig(gamma=0.5), scored, CPU)
+    with opened(chromium, scored, tmp_path, {"column": "pairs_b"}) as watched:
+        watched.page.evaluate("viewkit.setThresholds({gamma: 0.7})")
+        settle(watched.page)
+        rescore, pretrain = watched.page.evaluate("viewkit.commandText()").splitlines()
+        assert rescore == "viewkit rescore DATASET --gamma 0.7 --pairs pairs_b --column pairs_b_gamma_0_7"
+        assert "--pairs pairs_b_gamma_0_7" in pretrain
+
+
 def test_brushes_filters_and_keys_select_what_they_say(chromium, scored, tmp_path, build):
     with opened(chromium, scored, tmp_path) as watched:
         page = watched.page

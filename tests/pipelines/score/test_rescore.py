@@ -117,7 +117,7 @@ def test_rescoring_with_histograms_counted_anew_equals_scoring_with_them(dataset
 def test_a_rescored_column_can_be_rescored(dataset, tmp_path):
     copy = copy_of(dataset, tmp_path / "copy")
     run_stage(RescoreStage(column="once"), RescoreConfig(gamma=0.101), copy, ON_CPU)
-    run_stage(RescoreStage(source="once", column="twice"), RescoreConfig(), copy, ON_CPU)
+    run_stage(RescoreStage(pairs="once", column="twice"), RescoreConfig(), copy, ON_CPU)
     assert all_fields(copy, "twice") == all_fields(copy, "pairs")
     assert "precision" in copy.column("twice").identity.inputs
 
@@ -146,8 +146,10 @@ def test_rows_with_another_number_of_exits_are_an_error_naming_one(dataset):
 
 def test_a_column_is_never_rescored_in_place():
     for column in ("pairs", "images", "runs", "../pairs", "a/b", ".pairs", "", "p" * 200):
-        with pytest.raises(ConfigError, match=r"name a new one|source and column are both 'pairs'"):
+        with pytest.raises(ConfigError, match=r"name a new one|pairs and column are both 'pairs'"):
             RescoreStage(column=column)
+    with pytest.raises(ConfigError, match=r"pairs is '../pairs'; it must be the name of a column of pairs"):
+        RescoreStage(pairs="../pairs")
 
 
 def test_gamma_must_lie_in_0_to_1():
