@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -251,7 +252,10 @@ def plan_lines(job: Job, devices: CompareDevices, *, redo_stale: bool = False) -
     for cell in cells:
         left = [seed for seed in range(seeds) if f"runs/{cell.run(comparison.name, seed)}" not in there]
         if left and cell.arm not in step_s:
-            first = comparison.jobs(cell, left[0], baselines=False)[0]
+            untouched = next(
+                seed for seed in count() if not dataset.is_artifact(f"runs/{cell.run(comparison.name, seed)}")
+            )
+            first = comparison.jobs(cell, untouched, baselines=False)[0]
             ((stage, config),) = checked_stages(first.spec, first.config, dict(first.locations))
             step_s[cell.arm] = float(plan_stage(stage, config, dataset, devices)["step_s"])
         seconds += cell.steps * len(left) * step_s.get(cell.arm, 0.0)
