@@ -30,6 +30,8 @@ KEPT = "evidence"
 LABELLED_TARS = ("pack.labels=none",)
 """For images in tars, which bring their labels as KEY.cls, in place of a folder a class."""
 AREAS = ("roc_area", "roc_area_apart")
+MEASURED = ("command", "compare", "costs", "audit")
+"""What a study that is run again on other code must measure anew, to be kept anew."""
 
 
 def command_of(study: Study, sources: tuple[str, str], out: Path, changes: Sequence[str] = ()) -> list[str]:
@@ -55,8 +57,11 @@ def run(command: Sequence[str], until: float | None) -> int | None:
             return 0 if process.wait() == 0 else None
 
 
-def keep(study: Study, out: Path, folder: Path, changes: Sequence[str] = ()) -> Path:
-    """Write what the page needs of a finished study. changes: made to it beside its own."""
+def keep(study: Study, out: Path, folder: Path, begun_at: str, changes: Sequence[str] = ()) -> Path:
+    """Write what the page needs of a finished study; what is there already and says the same stays as it is.
+
+    begun_at: the commit when the study was last started. changes: made to it beside its own.
+    """
     dataset = out / study.dataset
     own = dataset / "compare" / study.comparison
     compared = json.loads((own / "compare.json").read_text())
@@ -66,7 +71,7 @@ def keep(study: Study, out: Path, folder: Path, changes: Sequence[str] = ()) -> 
         "study": study.name,
         "asks": study.asks,
         "command": "viewkit " + " ".join(command_of(study, shown_sources(study), Path(), changes)),
-        "commit": commit(),
+        "commit": begun_at,
         "machine": machine(study),
         "versions": {name: version(name) for name in ("torch", "numpy", "timm")},
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -76,6 +81,8 @@ def keep(study: Study, out: Path, folder: Path, changes: Sequence[str] = ()) -> 
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{study.name}.json"
+    if path.is_file() and all(json.loads(path.read_text())[each] == found[each] for each in MEASURED):
+        return path
     path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return path
 
@@ -87,11 +94,9 @@ def machine(study: Study) -> str:
 
 
 def commit() -> str:
-    """Of the code that is run; empty outside of a checkout."""
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=DOCS, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
+    """Of the code that is run, with a + where it has changed since; empty outside of a checkout."""
+    describe = ["git", "describe", "--always", "--abbrev=7", "--dirty=+", "--exclude=*"]
+    return subprocess.run(describe, cwd=DOCS, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def audited(audit: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -134,13 +139,14 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"{study.name}: skipped, its images are not given (--{study.images[0]})")
                 continue
             changes = [*options.set, *(LABELLED_TARS if given[0].endswith(".tar") else ())]
+            begun_at = commit()
             code = run(command_of(study, (given[0], given[1]), options.out, changes), until)
             if code is None:
                 print(f"{study.name}: stopped after {options.minutes:g} minutes; the same command goes on")
                 return 0
             if code:
                 return code
-            print(f"{study.name}: {keep(study, options.out, options.docs / KEPT, changes)}")
+            print(f"{study.name}: {keep(study, options.out, options.docs / KEPT, begun_at, changes)}")
     if options.page or options.out is not None:
         (options.docs / "evidence.md").write_text(page(options.docs / KEPT))
         (options.docs / "pictures").mkdir(exist_ok=True)

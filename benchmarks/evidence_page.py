@@ -52,7 +52,8 @@ def page(folder: Path) -> str:
             continue
         title = load_experiment(study.runs).title
         lines += [f"## {title}" + (", on a GPU" if study.on_gpu else ""), "", study.asks, ""]
-        lines += study_lines(found[study.name]) if study.name in found else ["Not run yet.", ""]
+        notes = list(load_experiment(study.runs).notes)
+        lines += study_lines(found[study.name], notes) if study.name in found else ["Not run yet.", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -130,7 +131,8 @@ def similarity_area(audit: Mapping[str, Any] | None) -> str:
     return "" if audit is None else shown_area(*audit["rules"]["head_similarity"]["roc_area"])
 
 
-def study_lines(found: Mapping[str, Any]) -> list[str]:
+def study_lines(found: Mapping[str, Any], notes: Sequence[str] = ()) -> list[str]:
+    """notes: the experiment's own, before what the comparison found of its arms."""
     compared, audit = found["compare"], found["audit"]
     data = compared["data"]
     probes = list(compared["arms"][0]["probes"])
@@ -140,7 +142,9 @@ def study_lines(found: Mapping[str, Any]) -> list[str]:
         f"{compared['seeds']} seeds, {data['num_test']} test images of {data['num_classes']} classes; commit "
         f"{found['commit'] or 'unknown'}, {found['machine']}, torch {found['versions']['torch']}, {found['date']}.",
         "",
+        *(f"- {sentence(note)}" for note in (*notes, *compared["notes"])),
     ]
+    lines += [""] if lines[-1] else []
     by_label = {(each["label"], each["of_cost"]): each for each in compared["differences"]}
     for steps in lengths(compared):
         arms = [each for each in compared["arms"] if each["steps"] == steps and not each["control"]]
@@ -154,6 +158,10 @@ def study_lines(found: Mapping[str, Any]) -> list[str]:
     if audit is not None:
         lines += rule_lines(audit["rules"])
     return lines
+
+
+def sentence(note: str) -> str:
+    return note[:1].upper() + note[1:] + ("" if note.endswith((".", "`")) else ".")
 
 
 def arm_row(

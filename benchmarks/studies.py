@@ -34,7 +34,7 @@ CPU_STUDIES = (
     Study("evidence-mosaics-long", "mosaics-2x2", MOSAICS, "Does the answer hold in longer trainings?"),
     Study("evidence-mosaics-1x2", "mosaics-1x2", MOSAICS, "And with two photographs an image?"),
     Study("evidence-rounds", "rounds", MOSAICS, "What does it cost to store few rounds of pairs?"),
-    Study("evidence-estimator-0", "estimator-0", MOSAICS, "Is an untrained estimator of any use?"),
+    Study("evidence-estimator-0", "estimator-0", MOSAICS, "Is an estimator of one step of any use?"),
     Study("evidence-estimator-100", "estimator-100", MOSAICS, "And one of 100 steps?"),
     Study("evidence-estimator-1600", "estimator-1600", MOSAICS, "And one of 1,600 steps?"),
     Study("evidence-generated", "generated", MOSAICS, "What do generated views gain, and screening, and weights?"),

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from viewkit.cli.chain import COMMANDS, EVALUATE, Job, comparison_options, make_job
 from viewkit.cli.commands import COMPARE
-from viewkit.cli.comparison import CompareDevices, Comparison, teller, train
+from viewkit.cli.comparison import CompareDevices, Comparison, refuse_other_runs, stale_runs, teller, train
 from viewkit.cli.console import say
 from viewkit.cli.options import Argument, command
 from viewkit.cli.profile import refuse_profile, shown_profile
@@ -15,13 +16,13 @@ from viewkit.cli.run import FLAGS, REDO, checked_stages, redo, run_shown
 from viewkit.pipelines.compare.arms import ARMS, REFERENCE
 from viewkit.pipelines.compare.config import CompareConfig, check_name
 from viewkit.pipelines.compare.plan import Cell, Control
-from viewkit.pipelines.engine.execution import Devices
 from viewkit.pipelines.experiments.experiment import Experiment, load_experiment, with_changes
 from viewkit.pipelines.pretrain.config import resolve
 from viewkit.shards.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from viewkit.pipelines.compare.stage import CompareStage
+    from viewkit.pipelines.pretrain.config import PretrainSettings
     from viewkit.shards.dataset import Dataset
 
 
@@ -36,7 +37,7 @@ def compare_command() -> Any:
         if flags["dry_run"]:
             refuse_profile(devices.profile)
             tell = teller(flags["json"])
-            for line in plan_lines(job, devices):
+            for line in plan_lines(job, devices, redo_stale=flags["redo"]):
                 tell(line)
             return
         with shown_profile(devices.profile, devices.profile_kernels, flags["json"]):
@@ -101,20 +102,16 @@ def comparison_of(job: Job) -> Comparison:
     for arm in comparison.arms:
         for each in comparison.jobs(Cell(arm, 1), 0, baselines=False):
             checked_stages(each.spec, each.config, dict(each.locations))
+    checked_settings(comparison)
     return comparison
 
 
-def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
-    """The cells, and sentences about what differs between arms; raises before anything is trained.
+def checked_settings(comparison: Comparison) -> tuple[dict[str, "PretrainSettings"], list[str]]:
+    """Settings of every arm, and sentences about what differs between them; `ConfigError` for arms that are no
+    comparison. Needs no images."""
+    from viewkit.pipelines.compare.equality import refuse_unequal
 
-    `ConfigError` or `DataError` for arms that are no comparison, inputs that are not there, and test images that are
-    trained on.
-    """
-    from viewkit.pipelines.compare.equality import refuse_shared_images, refuse_unequal
-    from viewkit.pipelines.evaluate.labelled import find_labelled
-    from viewkit.shards.dataset import Dataset
-
-    dataset, settings = Dataset(comparison.dataset), {}
+    settings = {}
     for arm, options in comparison.arms.items():
         job = make_job(COMMANDS["pretrain"], arm, {"dataset": "", "name": comparison.name}, comparison.dataset,
                        options, f"arm '{arm}'")  # fmt: skip
@@ -124,9 +121,25 @@ def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
                 f"compare: precision is 'auto' in arm '{arm}', and runs that go on elsewhere would take another one; "
                 "set it to fp32 or bf16"
             )
-        for stage, config in checked_stages(job.spec, job.config, dict(job.locations)):
+    return settings, refuse_unequal(settings, other_spec=comparison.config.other_spec)
+
+
+def check(comparison: Comparison) -> tuple[list[Cell], list[str]]:
+    """The cells, and sentences about what differs between arms; raises before anything is trained.
+
+    `ConfigError` or `DataError` for arms that are no comparison, inputs that are not there, and test images that are
+    trained on.
+    """
+    from viewkit.pipelines.compare.equality import refuse_shared_images
+    from viewkit.pipelines.evaluate.labelled import find_labelled
+    from viewkit.shards.dataset import Dataset
+
+    dataset = Dataset(comparison.dataset)
+    settings, notes = checked_settings(comparison)
+    for arm in comparison.arms:
+        training = comparison.jobs(Cell(arm, 1), 0, baselines=False)[0]
+        for stage, config in checked_stages(training.spec, training.config, dict(training.locations)):
             stage.inputs(config, dataset)
-    notes = refuse_unequal(settings, other_spec=comparison.config.other_spec)
     images = dataset.column("images")
     if any(table.get("train") is None for table in comparison.evaluations):
         find_labelled(dataset, "train")
@@ -152,6 +165,7 @@ def compare(
 
     redo_stale: first delete runs that other settings left, and the comparison, which was made from them.
     """
+    from viewkit.pipelines.compare.equality import refuse_other_images
     from viewkit.pipelines.compare.verdict import Rules
     from viewkit.pipelines.report.comparisons import text_lines
     from viewkit.shards.dataset import Dataset
@@ -163,6 +177,8 @@ def compare(
         tell(f"compare: {comparison.config.seeds} seeds decide nothing: a verdict needs {least} at least")
     for note in notes:
         tell(f"compare: {note}")
+    if not redo_stale:
+        refuse_other_runs(comparison, cells, devices)
     failed = train(comparison, cells, devices, as_json, redo_stale=redo_stale)
     cells = [cell for cell in cells if cell.arm not in failed]
     _refuse_failed(comparison, cells, failed)
@@ -173,6 +189,7 @@ def compare(
     if more:
         controls, failed = [], {**failed, **{f"{arm}, trained longer": text for arm, text in more.items()}}
     stage = stage_of(comparison, cells, controls, notes)
+    refuse_other_images(dataset, stage.reads(comparison.config))
     if redo_stale:
         redo(stage, comparison.config, dataset, devices, as_json=as_json)
     run_shown(stage, comparison.config, dataset, devices, as_json)
@@ -210,8 +227,11 @@ def stage_of(
     return CompareStage(comparison.name, comparison.reference, cells, controls, comparison.folders, notes)
 
 
-def plan_lines(job: Job, devices: Devices) -> Iterator[str]:
-    """What a comparison would train, and how long it might take, measured on a few steps of every arm."""
+def plan_lines(job: Job, devices: CompareDevices, *, redo_stale: bool = False) -> Iterator[str]:
+    """What a comparison would train, and how long it might take, measured on a few steps of every arm.
+
+    redo_stale: also what would be deleted first.
+    """
     from viewkit.pipelines.engine.run import plan_stage
     from viewkit.shards.dataset import Dataset
 
@@ -219,13 +239,23 @@ def plan_lines(job: Job, devices: Devices) -> Iterator[str]:
     cells, notes = check(comparison)
     dataset, seeds = Dataset(comparison.dataset), comparison.config.seeds
     yield from notes
+    gone: set[str] = set()
+    if redo_stale:
+        gone = {name for names in stale_runs(comparison, cells, devices) for name in names}
+        yield f"--redo would delete {', '.join(sorted(gone)) or 'nothing'}"
+    else:
+        refuse_other_runs(comparison, cells, devices)
     step_s: dict[str, float] = {}
     seconds = 0.0
     there = {name for name in dataset.artifacts() if name.startswith("runs/") and dataset.artifact(name).is_complete}
+    there -= gone
     for cell in cells:
         left = [seed for seed in range(seeds) if f"runs/{cell.run(comparison.name, seed)}" not in there]
         if left and cell.arm not in step_s:
-            first = comparison.jobs(cell, left[0], baselines=False)[0]
+            untouched = next(
+                seed for seed in count() if not dataset.is_artifact(f"runs/{cell.run(comparison.name, seed)}")
+            )
+            first = comparison.jobs(cell, untouched, baselines=False)[0]
             ((stage, config),) = checked_stages(first.spec, first.config, dict(first.locations))
             step_s[cell.arm] = float(plan_stage(stage, config, dataset, devices)["step_s"])
         seconds += cell.steps * len(left) * step_s.get(cell.arm, 0.0)

@@ -1,7 +1,7 @@
 """The runs of a comparison: what each is made of, and all of them side by side on the devices there are."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -84,22 +84,78 @@ class Trainer:
     def __call__(self, run: int, report: Any) -> dict[str, Any]:
         """What the last job says, or why the run failed; other runs may still succeed."""
         from viewkit.pipelines.engine.interrupts import Interrupted
+        from viewkit.pipelines.engine.memory import OUT_OF_MEMORY, is_out_of_memory
         from viewkit.pipelines.engine.run import run_stage
         from viewkit.shards.dataset import Dataset
 
         started = time.monotonic()
         numbers: dict[str, Any] = {}
+        written = 0
         try:
             for job in self.runs[run]:
                 for stage, config in checked_stages(job.spec, job.config, dict(job.locations)):
                     summary = run_stage(stage, config, Dataset(job.dataset), Devices(device=self.device))
+                    written += summary.written
                     if job.spec.name == "evaluate":
                         numbers |= named_probes(summary.numbers, str(job.locations["folder"]))
         except Interrupted:
             raise
         except ViewkitError as error:
             return {"failed": str(error)}
-        return {"top1": numbers, "seconds": time.monotonic() - started}
+        except (RuntimeError, MemoryError) as error:  # of one arm, e.g. with more views; others may need less
+            if not is_out_of_memory(error):
+                raise
+            free_memory(self.device)
+            return {"failed": OUT_OF_MEMORY}
+        return {"top1": numbers, "seconds": time.monotonic() - started, "was_there": not written}
+
+
+def free_memory(device: str) -> None:
+    """Give back what torch keeps of a GPU's memory, so that the next run has all of it."""
+    import torch
+
+    if device.startswith("cuda"):
+        torch.cuda.empty_cache()
+
+
+def stages_of(comparison: Comparison, cells: Sequence[Cell]) -> Iterator[tuple[Any, Any]]:
+    """Stage and config of every training and evaluation, a run's one after the other."""
+    for seed in range(comparison.config.seeds):
+        for cell in cells:
+            for job in comparison.jobs(cell, seed, baselines=False):
+                yield from checked_stages(job.spec, job.config, dict(job.locations))
+
+
+def refuse_other_runs(comparison: Comparison, cells: Sequence[Cell], devices: Devices) -> None:
+    """`RefusedError` for a run or an evaluation that is there with other settings, before anything is trained or
+    replaced. Those that were made before images were added are not of these."""
+    from viewkit.pipelines.engine.contract import is_growth
+    from viewkit.pipelines.engine.fit import identity_of_fit
+    from viewkit.pipelines.engine.folder import refuse_another
+    from viewkit.shards.artifact import IDENTITY
+    from viewkit.shards.dataset import Dataset
+
+    dataset = Dataset(comparison.dataset)
+    for stage, config in stages_of(comparison, cells):
+        if not dataset.is_artifact(stage.writes):
+            continue
+        artifact = dataset.artifact(stage.writes)
+        begun = any(path.name != IDENTITY for path in artifact.folder.iterdir())
+        wanted = identity_of_fit(stage, config, dataset, devices)
+        grown = artifact.is_complete and is_growth(dataset, artifact.identity, wanted)
+        if begun and not grown:
+            refuse_another(stage, dataset, artifact.folder / IDENTITY, wanted)
+
+
+def stale_runs(comparison: Comparison, cells: Sequence[Cell], devices: Devices) -> Iterator[list[str]]:
+    """What --redo would delete for every run and evaluation, by name."""
+    from viewkit.pipelines.engine.redo import replaced_by
+    from viewkit.shards.dataset import Dataset
+
+    dataset = Dataset(comparison.dataset)
+    for stage, config in stages_of(comparison, cells):
+        if dataset.is_artifact(stage.writes):
+            yield replaced_by(stage, config, dataset, devices)
 
 
 def named_probes(numbers: Mapping[str, Any], folder: str) -> dict[str, Any]:
@@ -140,7 +196,7 @@ def train(
     def named(number: int) -> str:
         return f"run {order[number][0].run(comparison.name, order[number][1])}"
 
-    started = time.monotonic()
+    started, worked = time.monotonic(), 0
     with interruptible("run the same command again, it goes on with the runs that are left"):
         words = Words("run", named)
         found = run_shards(Trained(runs, places), range(len(runs)), side_by_side, lambda news: None, words)
@@ -150,13 +206,16 @@ def train(
                 failed.setdefault(cell.arm, result["failed"])
                 tell(f"compare: [{done}/{len(runs)}] {cell.label}, seed {seed}: failed: {result['failed']}")
                 continue
+            worked += not result.pop("was_there")
             if as_json:
                 emit(RunEvent(arm=cell.arm, steps=cell.steps, seed=seed, done=done, of=len(runs), **result))
                 continue
             numbers = ", ".join(f"{probe} {100 * value:.1f}" for probe, value in result["top1"].items())
-            left = (time.monotonic() - started) / done * (len(runs) - done)
-            tell(f"compare: [{done}/{len(runs)}] {cell.label}, seed {seed}: {numbers} ({result['seconds']:.0f} s; "
-                 f"about {left:.0f} s left)")  # fmt: skip
+            spent = "there already"
+            if worked:  # what was there took no time
+                left = (time.monotonic() - started) / worked * (len(runs) - done)
+                spent = f"{result['seconds']:.0f} s; about {left:.0f} s left"
+            tell(f"compare: [{done}/{len(runs)}] {cell.label}, seed {seed}: {numbers} ({spent})")
     return failed
 
 

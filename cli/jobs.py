@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from viewkit.cli.chain import OF_A_RUN, Job, chain_of, chosen
+from viewkit.cli.chain import EVALUATE, OF_A_RUN, Job, chain_of, chosen
 from viewkit.cli.commands import COMPARE
 from viewkit.cli.compare import compare, comparison_of
 from viewkit.cli.comparison import CompareDevices
@@ -145,7 +145,12 @@ def _refuse_unlabelled(jobs: Sequence[Job], test: Path | None) -> None:
     if (evaluations or COMPARE.name in {job.spec.name for job in jobs}) and test is not None:
         find_labelled(Dataset(test), "test")
     packs = {str(job.dataset): job for job in jobs if job.spec.name == "pack"}
-    for train in dict.fromkeys(str(job.locations.get("train") or job.dataset) for job in evaluations):
+    learnt_on = [str(job.locations.get("train") or job.dataset) for job in evaluations]
+    for job in jobs:
+        if job.spec.name == COMPARE.name and job.experiment is not None:
+            tables = job.experiment.stages.get("evaluate", (EVALUATE,))
+            learnt_on += [str(table.get("train") or job.dataset) for table in tables]
+    for train in dict.fromkeys(learnt_on):
         if train not in packs:
             find_labelled(Dataset(train), "train")
         elif Dataset(train).is_artifact(LABELS):

@@ -1,7 +1,7 @@
 """What an arm costs: its trainings, and every offline stage that its runs read, each counted once per arm.
 
 Operations are counted (`torch.utils.flop_counter`, two for a multiplication and an addition): of a training on one of
-its steps, of stages that embed views on one view. Decoding and rendering are in the seconds alone.
+its steps, of stages that embed views on one view. Decoding and rendering are in the seconds of trainings alone.
 """
 
 import time
@@ -20,7 +20,7 @@ from viewkit.pipelines.foreground.samples import passes_over_images, passes_over
 from viewkit.pipelines.models.estimator import Estimator
 from viewkit.pipelines.pairs.selections import SELECT
 from viewkit.pipelines.training.cost import counting
-from viewkit.pipelines.training.metrics import METRICS, read_metrics
+from viewkit.pipelines.training.metrics import AUTOENCODER_METRICS, METRICS, read_metrics
 from viewkit.shards.artifact import Artifact
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.identity import Identity
@@ -57,20 +57,31 @@ def training_cost(artifact: Artifact) -> Cost:
     if "step_flops" not in numbers:
         return Cost(seconds=None, uncounted=(artifact.name,))
     steps = int(numbers["steps"])
-    return Cost(
-        seconds=training_seconds(artifact),
+    own = Cost(
+        seconds=training_seconds(artifact, METRICS, artifact.identity.config.get("batch_size")),
         passes=steps * float(numbers["step_passes"]),
         flops=steps * float(numbers["step_flops"]),
     )
+    return own + autoencoder_cost(artifact)
 
 
-def training_seconds(artifact: Artifact) -> float | None:
-    """Seconds of all steps, interruptions left out; None without a log."""
-    batch_size = artifact.identity.config.get("batch_size")
-    if METRICS not in artifact.files or batch_size is None:
+def autoencoder_cost(artifact: Artifact) -> Cost:
+    """Of the training of an autoencoder that came before a generator's own, where one did."""
+    numbers, identity = artifact.numbers, artifact.identity
+    if "autoencoder_flops" in numbers:
+        seconds = training_seconds(artifact, AUTOENCODER_METRICS, numbers["autoencoder_batch"])
+        return Cost(seconds=seconds, flops=float(numbers["autoencoder_flops"]))
+    was_given = any(name.startswith("autoencoder/") for name in identity.inputs)
+    was_trained = identity.config.get("autoencoder_steps") and not was_given
+    return Cost(seconds=None, uncounted=(f"{artifact.name}'s autoencoder",)) if was_trained else Cost()
+
+
+def training_seconds(artifact: Artifact, log: str, batch_size: int | None) -> float | None:
+    """Seconds of all steps of a log, interruptions left out; None without one."""
+    if log not in artifact.files or batch_size is None:
         return None
     seconds, before = 0.0, 0
-    for line in read_metrics(artifact.path(METRICS)):
+    for line in read_metrics(artifact.path(log)):
         step, rate = int(line["step"] or 0), line.get("images_per_s")
         if rate:
             seconds += (step - before) * int(batch_size) / float(rate)

@@ -1,7 +1,7 @@
 """What must be equal for a comparison to be one: view specification, network and images; and that no test image is
 among the training images."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import xxhash
@@ -11,9 +11,10 @@ from viewkit.pipelines.training.options import TrainingSettings
 from viewkit.pipelines.views.policies import load_policy
 from viewkit.shards.codecs import IMAGE_EXTENSIONS, image_field
 from viewkit.shards.column import Column
+from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
 
-SPECIFICATION = ("side_px", "crop", "other_policy")
+SPECIFICATION = ("side_px", "crop", "centre_suppression", "crop_box", "other_policy")
 """Settings that say what a view is, beside the policy; joint distributions and selections are what is compared."""
 NETWORK = ("arch", "init", "num_heads", "batch_size", "epochs", "steps")
 SHOWN = 3
@@ -69,6 +70,24 @@ def refuse_unequal(arms: Mapping[str, TrainingSettings], *, other_spec: bool) ->
 def _short(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def refuse_other_images(dataset: Dataset, names: Sequence[str]) -> None:
+    """`DataError` where some of these runs and evaluations were made before images were added, and others after."""
+    made_from: dict[str, list[str]] = {}
+    for name in names:
+        images = dataset.artifact(name).identity.inputs.get("images")
+        if images is not None:
+            made_from.setdefault(images, []).append(name)
+    if len(made_from) < 2:
+        return
+    now = dataset.column("images").digest
+    before = [name for images, found in made_from.items() if images != now for name in found]
+    raise DataError(
+        f"compare: {len(before)} of {sum(map(len, made_from.values()))} runs and evaluations were made before images "
+        f"were added to {dataset.path} ({', '.join(before[:SHOWN])}{' ...' if len(before) > SHOWN else ''}), so arms "
+        "would have other images; add --redo, which makes them anew, or give another --name"
+    )
 
 
 def refuse_shared_images(train: Column, test: Column) -> None:

@@ -11,6 +11,7 @@ SAID = (
     "cannot allocate memory",
     "can't allocate memory",  # torch
     "not enough memory",
+    "out of memory",  # torch, of a GPU
     "can't start new thread",
     "bad_alloc",
 )

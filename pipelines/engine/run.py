@@ -35,7 +35,7 @@ def _on_return(stage: Stage[Any]) -> str:
     if isinstance(stage, MapStage):
         return "goes on with the shards that are left"
     resumes = isinstance(stage, FitStage) and stage.resumes
-    return "goes on from the last checkpoint" if resumes else "starts this stage over"
+    return "goes on with what is left" if resumes else "starts this stage over"
 
 
 def plan_stage(stage: Stage[Any], config: Any, dataset: Dataset, execution: Devices) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from viewkit.shards.errors import ConfigError, DataError
 Scorer = Callable[[Float[Tensor, "n d"]], Float[np.ndarray, "n c"]]
 """Features -> class scores, by a probe that is fitted already."""
 THREADS = 4
+IMAGENET_CLASSES = 1000
 
 
 def level_set(given: LevelSet | None, side_px: int) -> LevelSet:
@@ -45,12 +46,12 @@ class CorruptedTest:
     """The corrupted versions of a test set. classes: the class numbers, in the order of the probes' scores.
 
     arrays: the published images, in place of `test`'s corrupted here, which depend on (seed, key, corruption,
-    severity) alone.
+    severity) alone. levels: whose parameters, of images corrupted here.
     """
 
     test: Labelled
     classes: Sequence[int]
-    levels: LevelSet
+    levels: LevelSet | None
     seed: int
     arrays: CorruptedArrays | None = None
 
@@ -65,11 +66,18 @@ class CorruptedTest:
             )
         return np.searchsorted(np.asarray(self.classes), labels)
 
+    @property
+    def of_imagenet(self) -> bool:
+        """Whether these are ImageNet-C's images, to whose errors AlexNet's are known. The published arrays that can be
+        read are of 32 px."""
+        return self.levels == "imagenet" and len(self.classes) == IMAGENET_CLASSES
+
     def samples(self, kind: str, severity: int) -> Iterator[Sample]:
         if self.arrays is not None:
             for number, image in enumerate(self.arrays.images(kind, severity)):
                 yield Sample(str(number), torch.from_numpy(image))
             return
+        assert self.levels is not None
         with ThreadPoolExecutor(THREADS, thread_name_prefix="corrupt") as pool:
             for batch in batches(self.test.samples(), BATCH):
                 squares = render_squares([each.image for each in batch], SIDES_PX[self.levels], ZERO_MEAN, UNIT_STD)
@@ -103,23 +111,27 @@ def errors_on(
     return found
 
 
-def corruption_results(found: Sequence[Mapping[str, Any]], protocol: ProtocolName, levels: LevelSet) -> dict[str, Any]:
+def corruption_results(
+    found: Sequence[Mapping[str, Any]], protocol: ProtocolName, *, against_alexnet: bool
+) -> dict[str, Any]:
     """Encoder -> probe -> its errors and what they add up to (`summarise`)."""
     errors: dict[str, dict[str, dict[tuple[str, int], float]]] = {}
     for each in found:
         own = errors.setdefault(each["encoder"], {}).setdefault(each["probe"], {})
         own[each["kind"], each["severity"]] = each["error"]
     return {
-        name: {probe: summarise(one, protocol, levels) for probe, one in own.items()} for name, own in errors.items()
+        name: {probe: summarise(one, protocol, against_alexnet=against_alexnet) for probe, one in own.items()}
+        for name, own in errors.items()
     }
 
 
-def describe_corruptions(protocol: ProtocolName, levels: LevelSet, arrays: Path | None) -> str:
+def describe_corruptions(protocol: ProtocolName, levels: LevelSet | None, arrays: Path | None) -> str:
     """A sentence for the report."""
+    assert (levels is None) != (arrays is None)
     made = (
         f"made from the test images at {SIDES_PX[levels]} px with the parameters of the {levels} set; frost is drawn, "
         "not photographed"
-        if arrays is None
+        if levels is not None
         else "the published arrays as they are"
     )
     return f"{PROTOCOLS[protocol].help}; {made}; probes fitted on clean training images"

@@ -61,7 +61,7 @@ def describe_protocol(config: EvaluateConfig, side_px: int, kind: Literal["vit",
     }
     said = {"images": f"{RESIZE}, to {side_px} px; no augmentation unless said; the encoder is frozen unless said"}
     said |= {"kNN" if probe == "knn" else probe: sentences[probe] for probe in config.chosen()}
-    if config.seeds > 1:
+    if config.seeds > 1 and set(config.chosen()) - {"knn", "linear"}:
         said["seeds"] = f"means over {config.seeds} repetitions of the probes that draw, on the same encoder"
     if config.baselines:
         said["pixels"] = f"{RESIZE}, to {config.pixels_px} px, less the mean training image: no encoder"

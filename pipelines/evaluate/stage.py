@@ -65,7 +65,8 @@ class EvaluateStage(FitStage[EvaluateConfig]):
 
     name: ClassVar[str] = "evaluate"
     elsewhere: ClassVar[str] = "another --folder"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
+    resumes: ClassVar[bool] = True
     trains: ClassVar[bool] = True
     scratch: ClassVar[tuple[str, ...]] = (PARTS,)
     shown_as: ClassVar[str] = "runs/NAME/eval"
@@ -215,9 +216,8 @@ class EvaluateStage(FitStage[EvaluateConfig]):
         if config.corruptions == "none":
             return None
         arrays = None if self.corrupted is None else CorruptedArrays(self.corrupted)
-        images = CorruptedTest(
-            data.test, data.train.classes, level_set(config.corruption_set, side_px), config.seed, arrays
-        )
+        levels = level_set(config.corruption_set, side_px) if arrays is None else None
+        images = CorruptedTest(data.test, data.train.classes, levels, config.seed, arrays)
         assert len(images.labels)  # reading them checks them
         return images
 
@@ -243,7 +243,7 @@ class EvaluateStage(FitStage[EvaluateConfig]):
             "protocol": config.corruptions,
             "set": images.levels,
             "said": describe_corruptions(config.corruptions, images.levels, self.corrupted),
-            "probes": corruption_results(errors, config.corruptions, images.levels),
+            "probes": corruption_results(errors, config.corruptions, against_alexnet=images.of_imagenet),
         }
 
     def plan(self, config: EvaluateConfig, run: Run) -> Mapping[str, Any]:

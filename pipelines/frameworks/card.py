@@ -61,6 +61,10 @@ def moco_v3_recipe(policy: str, options: Defaults | None = None) -> Recipe:
     )
 
 
+FROZEN_AT_FIRST = ("prototype_freeze_steps", "last_freeze_steps")
+"""Durations for which a last layer gets no gradient."""
+
+
 def no_check(own: Mapping[str, Any], batch_size: int) -> None:
     """Nothing to check."""
 
@@ -126,6 +130,12 @@ class Card:
         options = self.fitted(own, steps) if fit_momentum else dict(own)
         for name in [name for name in options if name.endswith("_epochs")]:
             options[name.removesuffix("_epochs") + "_steps"] = round(options.pop(name) * steps_per_epoch)
+        for name in FROZEN_AT_FIRST:
+            if 0 < steps <= options.get(name, 0):
+                raise ConfigError(
+                    f"{name.removesuffix('_steps')} lasts {options[name]} steps and the training has {steps}: what it "
+                    f"freezes would never learn; train longer, or give {self.name} less of it"
+                )
         if self.traits.rising_momentum:
             options["steps"] = steps
         return self.build(backbone, seed=seed, **options)

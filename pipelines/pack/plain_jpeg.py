@@ -53,7 +53,9 @@ def plain_jpeg(data: bytes, max_pixels: int) -> PlainJpeg | None:
         height, width = found.size
         side = {"min_height": -(-height // SMALLEST), "min_width": -(-width // SMALLEST)}
         simplejpeg.decode_jpeg(data, fastdct=False, fastupsample=False, strict=True, min_factor=SMALLEST, **side)
-    except (*DECODER_ERRORS, Warning):
+    except DECODER_ERRORS:
+        return None
+    except Warning:  # whatever Pillow finds odd
         return None
     return found
 

@@ -93,6 +93,11 @@ def load_pairs(
         world_size=world_size,
     )
     spec = load_policy(policy).with_side(side_px)
+    if spec.iou is not None and alpha:
+        raise ConfigError(
+            f"policy '{spec.name}' bounds overlaps and alpha is {alpha}: crops of different images have no overlap; "
+            "set alpha to 0"
+        )
     rounds = epochs if steps is None else -(-steps // loader.steps_per_epoch)
     random = RandomPairs(spec, seed=seed, stage=stage, alpha=alpha, generated=generated, rounds=rounds)
     selection = SELECT[select]

@@ -152,6 +152,8 @@ class ViewOptions(SamplingOptions):
         check_placebo(self.select, self.placebo)
         check_same_image(self.select, self.alpha)
         by_overlap = "select is 'lowest_iou'" if self.select == "lowest_iou" else f"max_iou is {self.max_iou}"
+        if self.max_iou is not None:
+            self.refuse_ceiling(by_overlap)
         if self.alpha and (self.select == "lowest_iou" or self.max_iou is not None):
             raise ConfigError(
                 f"{by_overlap} and alpha is {self.alpha}: crops of different images have no overlap; set --alpha 0"
@@ -186,6 +188,19 @@ class ViewOptions(SamplingOptions):
     def rates_fresh(self) -> bool:
         """Whether the trainer itself computes the quality of pairs, which are sampled anew each epoch."""
         return self.weights == "quality" and not self.selection.stored
+
+    def refuse_ceiling(self, what: str) -> None:
+        """`ConfigError` for a ceiling on overlaps where pairs are compared that it does not bound, or that are crops of
+        two images."""
+        if self.alpha:
+            raise ConfigError(
+                f"{what} and alpha is {self.alpha}: crops of different images have no overlap; set --alpha 0"
+            )
+        if self.selection.chooses or self.num_views > PAIR:
+            raise ConfigError(
+                f"{what}, and of several views any two may be compared: the ceiling holds for views (0, 1), "
+                "(2, 3) ... alone; take pairs of two views and --select random"
+            )
 
     def refuse_joint(self, what: str) -> None:
         """`ConfigError` for joint distributions of views of which any two may be selected."""

@@ -70,6 +70,11 @@ def check_same_policy(dataset: Dataset, pairs: str, policy: Policy) -> None:
         return
     theirs = policy_of(identity)
     name = identity.config.get("policy", "another policy") if theirs is None else theirs.name
+    if theirs is None and name == policy.name:
+        raise RefusedError(
+            f"column '{pairs}' was sampled by policy '{name}' with changes, by options of the command that wrote it or "
+            "in its file since; write the column again, or allow it with --other-policy"
+        )
     what = "other values" if theirs is None else ", ".join(differing(sampled_by(theirs), sampled_by(policy)))
     raise RefusedError(
         f"policy is '{policy.name}', and column '{pairs}' was sampled by '{name}': they differ in {what}; take "

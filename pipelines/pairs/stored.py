@@ -17,7 +17,8 @@ from viewkit.pipelines.pairs.rules import Limits, facts_of, keep_pairs
 from viewkit.pipelines.pairs.samples import Sample
 from viewkit.pipelines.pairs.select import order_pairs, select_kept
 from viewkit.pipelines.pairs.selections import SELECT
-from viewkit.pipelines.views.recipe import GENERATED, ORIGINAL, SOURCE, check_recipes
+from viewkit.pipelines.views.boxes import refitted
+from viewkit.pipelines.views.recipe import BOX, GENERATED, ORIGINAL, SOURCE, check_recipes
 from viewkit.pipelines.views.sample import sample_permutations, sample_selection
 from viewkit.shards.errors import ConfigError, DataError
 
@@ -28,7 +29,8 @@ class StoredPairs:
     select: name in `SELECT` of a selection of stored pairs, with the limits that its rule has. placebo: the rule sees
     what is known of a row's pairs in an order of its own for every epoch, so that it keeps as many and knows nothing.
     fallback: gives the pair of a row that `score` rejected, counted as `missing_pairs`. Its alpha and generated hold
-    for stored pairs too; the views of the other rows stay cropped from the image that they were scored on.
+    for stored pairs too, whose boxes are then fitted to the other image's shape; the views of the other rows stay
+    cropped from the image that they were scored on.
     candidates: which of the views were to be cropped from generated images. What is cropped from the original instead,
     because the image has no generated view, is counted as `missing_views`.
     quality: report the pairs' q, NaN where it is unknown (`missing_quality`). A q belongs to the pair as it was scored,
@@ -98,9 +100,11 @@ class StoredPairs:
         selected = select_kept(kept.pairs, u[:, 0])
         views = order_pairs(selected, recipes.shape[1], u[:, 1])
         pairs = np.take_along_axis(recipes, views[:, :, None], axis=1)  # n 2 p
+        scored_on = pairs[:, :, SOURCE].copy()
         generated = np.flatnonzero(u[:, 2] < self.fallback.alpha)
         pairs[generated, :, SOURCE] = GENERATED if self.fallback.generated == "both" else ORIGINAL
         pairs[generated, (u[generated, 3] * 2).astype(np.int64), SOURCE] = GENERATED
+        _refit(pairs, scored_on, samples)
         lacking = np.array([sample.generated is None for sample in samples])
         lacking[generated] = False  # `replace_missing` counts these
         return (
@@ -129,6 +133,23 @@ class StoredPairs:
         if self.candidates == "either":
             return len(views)
         return int((view_sources(self.candidates, num_views)[views] > ORIGINAL).sum())
+
+
+def _refit(
+    pairs: Float32[np.ndarray, "n 2 p"], scored_on: Float32[np.ndarray, "n 2"], samples: Sequence[Sample]
+) -> None:
+    """Fit the boxes, in place, of views that are cropped from another image than they were scored on, where that has
+    another shape: as for random pairs, areas and aspects then stay the policy's."""
+    moved = []
+    for row, view in np.argwhere(pairs[:, :, SOURCE] != scored_on):
+        image, made = samples[row].image, samples[row].generated
+        if made is not None and image.shape[0] * made.shape[1] != image.shape[1] * made.shape[0]:
+            sizes = [tuple(image.shape[:2]), tuple(made.shape[:2])]
+            moved.append((row, view, *(sizes if pairs[row, view, SOURCE] == GENERATED else sizes[::-1])))
+    if not moved:
+        return
+    rows, views, old, new = (np.array(each) for each in zip(*moved, strict=True))
+    pairs[rows, views, BOX] = refitted(pairs[rows, views, BOX].astype(np.float64), old, new)
 
 
 def _round_of(

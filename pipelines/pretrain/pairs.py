@@ -112,6 +112,8 @@ def views_policy(settings: PretrainSettings) -> Policy:
     policy = settings.changed(load_policy(settings.policy).with_side(settings.side_px), settings.num_globals)
     if (ceiling := settings.iou_ceiling()) is not None:
         policy = replace(policy, iou=ceiling)
+    elif policy.iou is not None:
+        settings.refuse_ceiling(f"policy '{policy.name}' bounds overlaps")
     if settings.selection.chooses and policy.joint:
         settings.refuse_joint(f"{policy.joint[0].parameter} of policy '{policy.name}'")
     if policy.joint:

@@ -47,7 +47,7 @@ class PretrainStage(FitStage[PretrainConfig]):
         "another --name (also for more epochs or steps: a finished run is not trained further, its learning rate has "
         "come to its end)"
     )
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     resumes: ClassVar[bool] = True
     trains: ClassVar[bool] = True
     distributed: ClassVar[bool] = True

@@ -100,9 +100,9 @@ COST_NOTE = (
     " on one core or device, of other stages those of one timed pass, without decoding and rendering."
 )
 DIFFERENCE_NOTE = (
-    "In points over seeds: t interval; p of Student's test, corrected for the probes of an arm (Holm), of the exact "
-    "sign-flip test; share of seeds won; the true difference that four of five such comparisons would find; share of "
-    "test images that only one of the two gets right."
+    "In points over seeds: t interval; p of Student's test, corrected for the probes of an arm (Holm), of the "
+    "sign-flip test (exact up to 14 seeds); share of seeds won; the true difference that four of five such "
+    "comparisons would find; share of test images that only one of the two gets right."
 )
 MCNEMAR_NOTE = (
     "It compares two trained models, not two methods: images that the arm alone (+) and that the other alone (-) got "

@@ -186,7 +186,8 @@ def time_steps(
     stepper = Stepper.make(device, schedule.precision, schedule.micro_batch)
     rows, found = source.batch_size, []
     begin = time.perf_counter()
-    for size in sorted({min(rows, each) for each in TIMED_ROWS[torch.device(device).type]}):
+    least = min(rows, 2 * int(getattr(framework, "bn_splits", 1)))  # batch norms need two rows a part
+    for size in sorted({max(least, min(rows, each)) for each in TIMED_ROWS[torch.device(device).type]}):
         fastest = float("inf")
         for step, started, batch in _timed(_batches(source.with_batches_of(size), 0, 3)):
             seed_drops(framework, schedule.seed, step)

@@ -6,6 +6,8 @@ from pathlib import Path
 from viewkit.shards.files import read_file
 
 METRICS = "metrics.jsonl"
+AUTOENCODER_METRICS = "autoencoder.jsonl"
+"""Of the autoencoder that a generator is trained on."""
 Number = float | int | None
 
 

@@ -22,6 +22,19 @@ def box_extent(area: Numbers, log_aspect: Numbers, image_aspect: Numbers) -> tup
     return height, np.minimum(np.sqrt(area * aspect / image_aspect), 1.0)
 
 
+def refitted(
+    boxes: Float64[np.ndarray, "m 4"], old: Int[np.ndarray, "m 2"], new: Int[np.ndarray, "m 2"]
+) -> Float64[np.ndarray, "m 4"]:
+    """Crops of images of sizes `old` (height, width), on images of sizes `new`: the same share of the area and the same
+    aspect in pixels, as far as that fits, and the same shares of the room that is left above and beside them."""
+    top, left, height, width = boxes.T
+    aspects = old[:, 1] / old[:, 0], new[:, 1] / new[:, 0]
+    extent = np.stack(box_extent(height * width, log(width / height * aspects[0]), aspects[1]), axis=1)
+    room = 1 - np.stack([height, width], axis=1)
+    share = np.stack([top, left], axis=1) / np.where(room > 0, room, 1)
+    return np.concatenate([np.clip(share, 0, 1) * (1 - extent), extent], axis=1)
+
+
 def whole_extents(
     area: Numbers, log_aspect: Numbers, sizes: Int[np.ndarray, "m 2"]
 ) -> tuple[Float64[np.ndarray, "m 2"], Bool[np.ndarray, " m"]]:

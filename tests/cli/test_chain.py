@@ -2,10 +2,11 @@
 
 import io
 import tarfile
+from pathlib import Path
 
 import pytest
 from tiny_chain import photographs
-from tiny_experiment import EXPERIMENT
+from tiny_experiment import COMPARISON, EXPERIMENT
 
 from viewkit.cli.chain import chain_of, chosen
 from viewkit.cli.jobs import checked_jobs
@@ -90,12 +91,38 @@ def test_an_evaluation_keeps_whether_it_measured_the_baselines(tiny, tmp_path, m
     assert jobs == {"evaluate one": False, "evaluate two": False}
 
 
-def test_probes_on_images_that_are_packed_without_labels_are_refused_at_once(tiny, tmp_path, capsys):
+@pytest.mark.parametrize("text", [EXPERIMENT, COMPARISON])
+def test_probes_on_images_that_are_packed_without_labels_are_refused_at_once(text, tmp_path, capsys):
+    (tmp_path / "tiny.toml").write_text(text)
     images = photographs(tmp_path / "images")
-    line = ["run", tiny, str(images), str(tmp_path / "data"), "--test", str(images), "--set", "pack.labels=none"]
+    line = [
+        "run",
+        str(tmp_path / "tiny.toml"),
+        str(images),
+        str(tmp_path / "data"),
+        "--test",
+        str(images),
+        "--set",
+        "pack.labels=none",
+    ]
     assert run(line) == 2
     said = capsys.readouterr().err
     assert "packed from" in said and "--set pack.labels=folders" in said and not (tmp_path / "data").exists()
+
+
+def test_arms_that_are_no_comparison_are_refused_before_a_chain_begins(tmp_path, capsys):
+    path, images = tmp_path / "tiny.toml", photographs(tmp_path / "images")
+    path.write_text(COMPARISON.replace("joint_area = 0.0", "policy = 'moco_v2'"))
+    assert run(["run", str(path), str(images), str(tmp_path / "data"), "--test", str(images)]) == 2
+    assert "follow different specifications" in capsys.readouterr().err and not (tmp_path / "data").exists()
+
+
+def test_the_experiment_on_the_page_of_compare_can_be_run(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    (tmp_path / "mine.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    images = photographs(tmp_path / "images")
+    jobs = checked_jobs(load_experiment(str(tmp_path / "mine.toml")), str(images), tmp_path / "data", str(images))
+    assert [job.name for job, _ in jobs][-2:] == ["compare", "report"]
 
 
 def test_labels_that_were_attached_since_are_good_enough(tiny, tmp_path):

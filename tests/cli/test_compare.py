@@ -8,15 +8,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 from small_datasets import contents
 from tiny_chain import photographs
 from tiny_experiment import COMPARISON
 
 from viewkit.cli.chain import chain_of
 from viewkit.cli.compare import controls_of
-from viewkit.cli.comparison import Comparison, named_probes
+from viewkit.cli.comparison import Comparison, Trainer, named_probes
 from viewkit.cli.main import run
 from viewkit.pipelines.compare.config import CompareConfig
 from viewkit.pipelines.compare.cost import Cost
@@ -231,6 +235,64 @@ def test_an_experiment_packs_trains_and_compares_with_one_command(packed, tmp_pa
     assert len(Dataset(tmp_path / "data").runs()) == 8
     assert run([*line, "--rehearse"]) == 0
     assert "went through: 4 steps" in capsys.readouterr().out
+
+
+@pytest.fixture
+def compared(packed, tmp_path):
+    """A finished comparison of two arms and two seeds, and its command line."""
+    train = Path(shutil.copytree(packed / "train", tmp_path / "train"))
+    line = ["compare", str(train), str(packed / "test"), "--seeds", "2", "--no-controls", *SMALL]
+    assert run([*line, "--arms", "random,jointcrop"]) == 0
+    return train, line
+
+
+@pytest.mark.slow
+def test_runs_with_other_settings_are_refused_before_the_old_comparison_is_replaced(compared, capsys):
+    train, line = compared
+    before = contents(train)
+    changed = [*line, "--arms", "random,jointcrop", "--set", "runs.jointcrop.lr=0.5"]
+    capsys.readouterr()
+    for words in ([], ["--dry-run"]):
+        assert run([*changed, *words]) == 3
+        error = capsys.readouterr().err
+        assert "default-jointcrop-3-0 was written with other settings: " in error and "lr" in error
+        assert error.count("\n") == 1
+        assert contents(train) == before
+    assert run([*changed, "--redo", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "--redo would delete compare/default, runs/default-jointcrop-3-0, runs/default-jointcrop-3-0/eval, " in out
+    assert "random, 3 steps: 2 of 2 runs are there" in out and "jointcrop, 3 steps: 0 of 2 runs are there" in out
+    assert contents(train) == before
+    assert run([*changed, "--redo"]) == 0
+    assert "random, 3 steps, seed 0: knn20 " in (out := capsys.readouterr().out) and "(there already)" in out
+
+
+@pytest.mark.slow
+def test_arms_that_would_have_other_images_are_not_compared(compared, packed, tmp_path, capsys):
+    train, line = compared
+    source = Path(shutil.copytree(packed / "train-images", tmp_path / "grown"))
+    new = Image.fromarray(np.full((40, 40, 3), 7, np.uint8))
+    new.save(source / "class0" / "new.png")
+    kept = (train / "compare" / "default" / "compare.json").read_bytes()
+    assert run(["pack", str(source), str(train), "--labels", "folders", "--add"]) == 0
+    capsys.readouterr()
+    assert run([*line, "--arms", "random,jointcrop,hard"]) == 1
+    error = capsys.readouterr().err
+    assert "runs and evaluations were made before images were added" in error and error.count("\n") == 1
+    assert (train / "compare" / "default" / "compare.json").read_bytes() == kept
+
+
+def test_want_of_memory_fails_an_arm_and_not_the_comparison(monkeypatch):
+    def too_much(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    job = SimpleNamespace(spec=SimpleNamespace(name="pretrain"), config=None, locations={}, dataset=Path("d"))
+    monkeypatch.setattr("viewkit.cli.comparison.checked_stages", lambda *_: [(None, None)])
+    monkeypatch.setattr("viewkit.pipelines.engine.run.run_stage", too_much)
+    assert Trainer([[job]], "cpu")(0, None)["failed"].startswith("not enough memory")
+    monkeypatch.setattr("viewkit.pipelines.engine.run.run_stage", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Trainer([[job]], "cpu")(0, None)
 
 
 @pytest.mark.slow

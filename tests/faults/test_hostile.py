@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+import torch
 from small_datasets import CPU, numbers_dataset
 from toy_stages import NumbersConfig, NumbersStage, TotalConfig, TotalStage
 from world import photographs
@@ -251,6 +252,7 @@ def test_too_little_memory_is_one_line(tmp_path, memory_mib, command):
         ),
         (RuntimeError("can't start new thread"), True),
         (OSError(12, "Cannot allocate memory"), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), True),
         (ImportError("No module named 'x'"), False),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (SystemError("error return without exception set"), False),

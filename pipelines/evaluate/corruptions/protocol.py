@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from viewkit.pipelines.evaluate.corruptions.levels import LEVELS, SEVERITIES, LevelSet
+from viewkit.pipelines.evaluate.corruptions.levels import LEVELS, SEVERITIES
 
 ProtocolName = Literal["standard", "dsf"]
 EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
@@ -44,18 +44,20 @@ PROTOCOLS: Mapping[ProtocolName, Protocol] = MappingProxyType(
 )
 
 
-def summarise(errors: Mapping[tuple[str, int], float], protocol: ProtocolName, levels: LevelSet) -> dict[str, Any]:
+def summarise(
+    errors: Mapping[tuple[str, int], float], protocol: ProtocolName, *, against_alexnet: bool
+) -> dict[str, Any]:
     """Errors by corruption, and two means that must not be taken for each other.
 
     errors: (corruption, severity) -> top-1 error in [0, 1]. ``mce_unnormalised``: the plain mean over corruptions and
     severities, as on CIFAR-10-C and in DSF. ``mce_alexnet``: of every corruption the errors summed over severities,
-    divided by AlexNet's, then the mean (Hendrycks & Dietterich 2019, eq. 1), which only the standard protocol on
-    ImageNet's parameters has; None elsewhere.
+    divided by AlexNet's, then the mean (Hendrycks & Dietterich 2019, eq. 1), which only the standard protocol has;
+    None elsewhere. against_alexnet: the images are ImageNet's, corrupted with its parameters.
     """
     shown = PROTOCOLS[protocol]
     by_kind = {kind: [errors[kind, severity] for severity in shown.severities] for kind in shown.kinds}
     relative = None
-    if protocol == "standard" and levels == "imagenet":
+    if protocol == "standard" and against_alexnet:
         relative = float(np.mean([np.mean(by_kind[kind]) / ALEXNET[kind] for kind in shown.kinds]))
     return {
         "errors": by_kind,

@@ -17,13 +17,15 @@ from viewkit.pipelines.generate.own.prepared import Prepared, to_floats
 from viewkit.pipelines.generate.own.shuffled import ShuffledImages
 from viewkit.pipelines.models.backbone import Encoded
 from viewkit.pipelines.pairs.source import ViewBatch
+from viewkit.pipelines.training.cost import count_step
 from viewkit.pipelines.training.loop import TrainingFiles, train
+from viewkit.pipelines.training.metrics import AUTOENCODER_METRICS
 from viewkit.pipelines.training.optimisers import create_optimiser
 from viewkit.pipelines.training.schedules import Schedule, decided
 from viewkit.pipelines.training.trainable import Trainable
 from viewkit.shards.errors import ConfigError
 
-FILES = TrainingFiles("checkpoint/autoencoder.safetensors", "autoencoder.jsonl")
+FILES = TrainingFiles("checkpoint/autoencoder.safetensors", AUTOENCODER_METRICS)
 CROP_PX = 64
 """Side of the crops: it has no attention, so it learns from these what it then does to whole images."""
 BATCH = 16
@@ -113,6 +115,19 @@ def prepare_autoencoding(
     )
     optimiser = create_optimiser("adamw", autoencoding.groups(WEIGHT_DECAY))
     return autoencoding, optimiser, source, schedule
+
+
+def counted_training(settings: GeneratorSettings, prepared: Prepared, run: Run) -> dict[str, float]:
+    """``autoencoder_flops`` of the whole training, counted on one step of a fresh one, and its ``autoencoder_batch``;
+    empty where a GPU has too little memory to count."""
+    autoencoding, optimiser, source, schedule = prepare_autoencoding(settings, prepared, run)
+    counted = count_step(autoencoding, optimiser, source, schedule, run.device)
+    if "step_flops" not in counted:
+        return {}
+    return {
+        "autoencoder_flops": schedule.steps * counted["step_flops"],
+        "autoencoder_batch": source.batch_size,
+    }
 
 
 def train_autoencoder(settings: GeneratorSettings, prepared: Prepared, run: Run) -> Any:

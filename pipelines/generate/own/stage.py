@@ -179,6 +179,8 @@ class GeneratorStage(FitStage[GeneratorConfig]):
         if is_main():
             numbers = measure(settings, denoiser, autoencoder, evaluation, encoder, last)
         cost = count_step(denoiser, optimiser, source, schedule, run.device)
+        if settings.autoencoder and self.autoencoder is None:
+            cost |= autoencoding.counted_training(settings, prepared, run)
         return {**numbers, **cost} if is_main() else {}
 
     def _check(self, settings: GeneratorSettings, dataset: Dataset) -> None:

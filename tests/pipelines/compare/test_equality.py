@@ -55,6 +55,8 @@ def test_policy_files_are_read_where_they_lie(tmp_path, monkeypatch):
         ({"policy": "cifar"}, "different specifications"),
         ({"side_px": 40}, "side_px is 32 and 40"),
         ({"crop": "torchvision"}, "crop is None and torchvision"),
+        ({"centre_suppression": 0.1}, "centre_suppression is None and 0.1"),
+        ({"crop_box": 0.1}, "crop_box is None and 0.1"),
         ({"select": "stored", "other_policy": True}, "other_policy is False and True"),
     ],
 )
@@ -72,7 +74,7 @@ def test_other_networks_batches_and_steps_are_refused_whatever_is_allowed(option
         refuse_unequal({"random": settings(), "other": settings(**options)}, other_spec=True)
 
 
-def test_other_frameworks_are_compared_and_said():
+def test_other_settings_are_compared_and_said():
     (note,) = refuse_unequal({"random": settings(), "slow": settings(lr=0.001)}, other_spec=False)
     assert note == "arm 'slow' also differs from 'random' in lr"
 

@@ -8,7 +8,7 @@ from torch import nn
 from vs2fi_world import make_images, write_column
 
 from viewkit.pipelines.compare.config import CompareConfig
-from viewkit.pipelines.compare.cost import Cost, OfflineCosts
+from viewkit.pipelines.compare.cost import Cost, OfflineCosts, training_cost
 from viewkit.pipelines.compare.curves import mean_curves
 from viewkit.pipelines.compare.plan import Cell, Control, Priced, plan_controls
 from viewkit.pipelines.engine.run import run_stage
@@ -113,6 +113,24 @@ def test_counting_the_last_step_again_leaves_the_log_of_views_as_it_was(tmp_path
 def test_costs_add_up_and_what_is_not_known_stays_unknown():
     whole = Cost(seconds=2.0, passes=3, flops=5) + Cost(seconds=None, passes=1, flops=1, uncounted=("genview",))
     assert whole == Cost(seconds=None, passes=4, flops=6, uncounted=("genview",))
+
+
+def test_a_generator_s_autoencoder_is_paid_for_or_said_to_be_uncounted(tmp_path):
+    def cost(numbers, inputs):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        (folder / "metrics.jsonl").write_text('{"step": 4, "images_per_s": 2.0}\n')
+        (folder / "autoencoder.jsonl").write_text('{"step": 10, "images_per_s": 8.0}\n')
+        identity = Identity("generator", 1, {"batch_size": 6, "autoencoder_steps": 10}, inputs, {})
+        steps = {"steps": 4, "step_flops": 5.0, "step_passes": 0.0}
+        files = {name: folder / name for name in ("metrics.jsonl", "autoencoder.jsonl")}
+        return training_cost(SimpleNamespace(name="generator", numbers={**steps, **numbers}, identity=identity,
+                                             files=files, path=files.get))  # fmt: skip
+
+    counted = {"autoencoder_flops": 100.0, "autoencoder_batch": 16}
+    assert cost(counted, {}) == Cost(seconds=4 * 6 / 2 + 10 * 16 / 8, flops=4 * 5 + 100)
+    assert cost({}, {}).uncounted == ("generator's autoencoder",)
+    assert cost({}, {"autoencoder/vae/config.json": "ab"}) == Cost(seconds=4 * 6 / 2, flops=4 * 5)
 
 
 @pytest.fixture

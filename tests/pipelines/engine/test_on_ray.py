@@ -45,7 +45,7 @@ SUPPORT = Path(__file__).parents[2] / "support"
 def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
-        ConfigError, match=r"^--on ray needs Ray, .*pip install '.\[ray\]' where its source is, here and on every node"
+        ConfigError, match=r"^--on ray needs Ray; pip install '.\[ray\]' where its source is, here and on every node"
     ):
         run_stage(NumbersStage(), CONFIG, Dataset(tmp_path), ON_RAY)
     assert not list(tmp_path.iterdir())

@@ -130,13 +130,13 @@ def test_an_equalised_histogram_is_that_of_opencv():
 
 def test_the_two_means_are_told_apart():
     errors = {(kind, severity): 0.1 * severity for kind in LEVELS for severity in range(1, 6)}
-    plain = summarise(errors, "standard", "cifar")
+    plain = summarise(errors, "standard", against_alexnet=False)
     assert plain["mce_unnormalised"] == pytest.approx(0.3) and plain["mce_alexnet"] is None
-    relative = summarise(errors, "standard", "imagenet")
+    relative = summarise(errors, "standard", against_alexnet=True)
     assert relative["mce_alexnet"] == pytest.approx(np.mean([0.3 / each for each in ALEXNET.values()]))
     alexnet = {(kind, severity): ALEXNET.get(kind, 0.5) for kind, severity in errors}
-    assert summarise(alexnet, "standard", "imagenet")["mce_alexnet"] == pytest.approx(1.0)
-    dsf = summarise(errors, "dsf", "imagenet")
+    assert summarise(alexnet, "standard", against_alexnet=True)["mce_alexnet"] == pytest.approx(1.0)
+    dsf = summarise(errors, "dsf", against_alexnet=True)
     assert dsf["mce_unnormalised"] == pytest.approx(0.1) and dsf["mce_alexnet"] is None and len(dsf["errors"]) == 18
 
 

@@ -2,16 +2,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_datasets import COLOURS, coloured
+from small_datasets import COLOURS, coloured, contents
 from vs2fi_world import write_column
 
 from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.evaluate.config import EvaluateConfig
-from viewkit.pipelines.evaluate.corrupted import level_set
+from viewkit.pipelines.evaluate.corrupted import CorruptedTest, level_set
 from viewkit.pipelines.evaluate.corruptions.protocol import PROTOCOLS
 from viewkit.pipelines.evaluate.network_probes import NetworkProbes
-from viewkit.pipelines.evaluate.stage import EvaluateStage, sentence
+from viewkit.pipelines.evaluate.stage import EvaluateStage, read_data, sentence
 from viewkit.pipelines.models.predictions import PREDICTIONS, load_predictions
 from viewkit.pipelines.models.saved import EncoderFacts, save_encoder
 from viewkit.pipelines.pretrain.config import PretrainConfig, resolve
@@ -221,7 +221,11 @@ def test_an_interrupted_evaluation_goes_on_after_the_probes_that_were_done(world
     monkeypatch.setattr(NetworkProbes, "measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_stage(stage, config, train, CPU)
-    assert (train.path / "runs" / "plain" / "again" / "parts").is_dir()
+    parts = train.path / "runs" / "plain" / "again" / "parts"
+    kept = contents(parts)
+    with pytest.raises(RefusedError, match=r"was written with other settings: .*probes"):
+        run_stage(stage, replace(config, probes="knn"), train, CPU)
+    assert kept and contents(parts) == kept
     run_stage(stage, config, train, CPU)
     assert asked == ["semi", "finetune", "finetune"]
     again = train.artifact("runs/plain/again")
@@ -366,6 +370,12 @@ def test_corrupted_test_images_are_measured_by_the_probes_fitted_on_clean_ones(w
     assert read["encoder"]["knn3"]["errors"]["frost"] == [0.0]
     assert read["encoder"]["knn3"]["errors"]["snow"] == [pytest.approx(2 / 3)]
     assert "corrupted images" in train.artifact("runs/plain/arrays").identity.inputs
+    data = read_data(train, test, config)
+    for side_px in (96, 224):  # whose views have no parameters, or ImageNet's
+        images = stage._corrupted(config, data, side_px)
+        assert images.levels is None and not images.of_imagenet
+    own = CorruptedTest(data.test, data.train.classes, "imagenet", 0)
+    assert not own.of_imagenet and replace(own, classes=range(1000)).of_imagenet
 
 
 def test_corruptions_without_their_probes_or_parameters_are_refused():

@@ -8,7 +8,7 @@ from small_frameworks import batch, small_framework, small_training, train
 from vs2fi_world import make_images
 
 from viewkit.pipelines.engine.execution import Execution
-from viewkit.pipelines.engine.run import run_stage
+from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.frameworks.table import cards
 from viewkit.pipelines.models.backbones import create_backbone
 from viewkit.pipelines.models.dropping import drop_paths, seed_drops
@@ -26,7 +26,7 @@ from viewkit.shards.errors import ConfigError
 
 DINO = PretrainConfig(
     framework="dino", arch="vit_pico_patch8", epochs=2, batch_size=8, hidden=16, bottleneck=8, dim=24, side_px=56,
-    warmup_epochs=0.0,
+    warmup_epochs=0.0, last_freeze_epochs=0.0,
 )  # fmt: skip
 
 
@@ -207,3 +207,27 @@ def test_free_lengths_of_dinos_last_layer_are_frozen_with_it_and_then_trained():
     assert torch.equal(framework.head.last.lengths, torch.ones(24, 1))
     train(framework, optimiser, [batch("dino", 2)])
     assert not torch.equal(framework.head.last.lengths, torch.ones(24, 1))
+
+
+@pytest.mark.parametrize(
+    ("framework", "options", "name"),
+    [
+        ("swav", {"prototype_freeze_steps": 10}, "prototype_freeze"),
+        ("dino", {"last_freeze_epochs": 2.5}, "last_freeze"),
+    ],
+)
+def test_a_training_in_which_a_last_layer_would_never_learn_is_refused(framework, options, name):
+    card = cards()[framework]
+    own = card.resolve(options, "resnet", 64)
+    backbone = create_backbone("resnet10_narrow", 32, seed=0)
+    with pytest.raises(ConfigError, match=f"{name} lasts 10 steps and the training has 10"):
+        card.create(backbone, own, seed=0, steps=10, steps_per_epoch=4)
+    card.create(backbone, own, seed=0, steps=11, steps_per_epoch=4)
+
+
+def test_a_plan_times_batches_whose_parts_have_two_rows(tmp_path):
+    """Of ShuffleBN's eight parts; at 32 px the last map of such a ResNet is a single number a row."""
+    dataset = make_images(tmp_path / "d", count=40)
+    config = PretrainConfig(framework="moco_v2", arch="resnet18", side_px=32, batch_size=32, steps=4)
+    plan = plan_stage(PretrainStage("split"), config, dataset, Execution(device="cpu"))
+    assert plan["step_s"] > 0

@@ -11,6 +11,7 @@ from reference.genview_worlds import CPU, UntrainedConfig, UntrainedStage
 from tiny_generator import colour_images
 
 from viewkit.cli.main import run
+from viewkit.pipelines.compare.cost import training_cost
 from viewkit.pipelines.engine.contract import Run
 from viewkit.pipelines.engine.run import plan_stage, run_stage
 from viewkit.pipelines.foreground.stage import ForegroundStage
@@ -207,6 +208,8 @@ def test_from_large_images_to_views_of_their_side(large):
     facts = GeneratorFacts.read(artifact)
     assert facts.side_px == 128 and facts.numbers["latents"] == [4, 32, 32]
     assert facts.numbers["reconstruction_db"] > 8
+    flops, batch = (artifact.numbers[f"autoencoder_{name}"] for name in ("flops", "batch"))
+    assert 0 < batch <= 16 and flops > 1e9 and "generator's autoencoder" not in training_cost(artifact).uncounted
     assert any(line.startswith("autoencoder: ") for line in summary_lines(large))
     folder = OwnLatentFolder(artifact.folder)
     assert folder.settings("unet")["in_channels"] == 4 and folder.settings("unet")["sample_size"] == 32
@@ -237,7 +240,7 @@ def test_a_given_autoencoder_is_part_of_the_identity_and_of_the_folder(large, tm
     run_stage(GeneratorStage(tmp_path / "vae"), config, dataset, CPU)
     artifact = dataset.artifact("generator")
     assert GeneratorFacts.read(artifact).numbers["latents"] == [4, 16, 16]
-    assert not (artifact.folder / "autoencoder.jsonl").exists()
+    assert not (artifact.folder / "autoencoder.jsonl").exists() and training_cost(artifact).uncounted == ()
     kept = OwnLatentFolder(artifact.folder)
     assert kept.settings("vae")["scaling_factor"] == 0.7
     with pytest.raises(RefusedError):

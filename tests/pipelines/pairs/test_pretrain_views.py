@@ -31,7 +31,7 @@ CONFIG = PretrainConfig(
 )  # fmt: skip
 DINO = PretrainConfig(
     framework="dino", arch="resnet10_narrow", epochs=1, warmup_epochs=0.0, batch_size=8, hidden=16, bottleneck=8,
-    dim=24, side_px=16, select="hard", small_views=9, comparisons=6,
+    dim=24, side_px=16, last_freeze_epochs=0.0, select="hard", small_views=9, comparisons=6,
 )  # fmt: skip
 TIMES = ("images_per_s", "wait_share", "render_share")
 
@@ -385,6 +385,9 @@ def test_a_ceiling_holds_between_the_large_and_between_the_small_views_of_multi_
     ("options", "message"),
     [
         ({"max_iou": 0.3, "alpha": 0.5}, "max_iou is 0.3 and alpha is 0.5: crops of different images have no overlap"),
+        ({"max_iou": 0.3, "select": "hard"}, "max_iou is 0.3, and of several views any two may be compared"),
+        ({"max_iou": 0.3, "alpha": 1.0, "generated": "extra"}, "max_iou is 0.3 and alpha is 1.0"),
+        ({"max_iou": 0.3, "generated": "extra"}, "max_iou is 0.3, and of several views any two may be compared"),
         ({"max_iou": 0.3, "select": "vs2fi"}, "max_iou is 0.3 and select is 'vs2fi': it needs views sampled anew"),
         ({"max_iou_end": 0.3}, "max_iou_end is 0.3 and select is 'random': it needs --max-iou"),
         ({"max_iou": 1.5}, "max_iou is 1.5"),
@@ -393,6 +396,16 @@ def test_a_ceiling_holds_between_the_large_and_between_the_small_views_of_multi_
 def test_a_ceiling_without_effect_is_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         replace(CONFIG, **options)
+
+
+def test_a_policy_file_s_ceiling_is_refused_where_an_option_s_is(tmp_path):
+    path = tmp_path / "bounded.toml"
+    path.write_text('base = "moco_v2"\n[iou]\nstart = 0.3\nend = 0.3\n')
+    config = replace(CONFIG, policy=str(path))
+    assert views_policy(resolve(config)).iou is not None
+    for options, message in (({"alpha": 0.5}, "have no overlap"), ({"select": "hard"}, "of several views any two")):
+        with pytest.raises(ConfigError, match=f"policy 'bounded' bounds overlaps.*{message}"):
+            views_policy(resolve(replace(config, **options)))
 
 
 def test_hard_views_of_generated_images_compare_overlaps_within_an_image_only(tmp_path):

@@ -11,8 +11,8 @@ from viewkit.pipelines.pairs.rules import Limits
 from viewkit.pipelines.pairs.samples import Sample
 from viewkit.pipelines.pairs.stored import StoredPairs
 from viewkit.pipelines.views.policies import load_policy
-from viewkit.pipelines.views.recipe import SOURCE, column, neutral_recipes
-from viewkit.pipelines.views.sample import sample_selection
+from viewkit.pipelines.views.recipe import BOX, EDGE, SOURCE, column, neutral_recipes
+from viewkit.pipelines.views.sample import sample_recipes, sample_selection
 from viewkit.shards.errors import ConfigError, DataError
 
 POLICY = load_policy("moco_v3").with_side(32)
@@ -131,6 +131,41 @@ def test_a_stored_pair_is_the_one_that_the_rows_own_uniforms_name():
     u = sample_selection(row_ids([row.key for row in rows]), seed=0, stage="pretrain", round=3)
     named = [PAIRS[int(which * len(PAIRS))][:: 1 if order >= 0.5 else -1] for which, order, *_ in u]
     assert [tuple(pair) for pair in views_of(stored()(rows, 3).recipes, 1)] == named
+
+
+@pytest.mark.parametrize("shape", [(64, 256), (256, 64), (128, 128)])
+def test_a_stored_box_keeps_area_and_aspect_on_a_generated_image_of_another_shape(shape):
+    """Boxes of a policy on images of 200 x 600 px, which a run with alpha 1 cuts from generated images."""
+    policy = load_policy("strengthened").with_side(32)
+    keys = [f"row{number}" for number in range(300)]
+    recipes = sample_recipes(policy, row_ids(keys), np.tile([200, 600], (300, 1)), seed=0, stage="score", round=0,
+                             num_views=2)  # fmt: skip
+    rows = [
+        Sample(key, torch.zeros(200, 600, 3, dtype=torch.uint8), torch.zeros(*shape, 3, dtype=torch.uint8), own[None])
+        for key, own in zip(keys, recipes, strict=True)
+    ]
+    plan = stored(alpha=1.0, generated="both")(rows, 0).recipes
+
+    def boxes_of(views):
+        """[n 2 4] with the smaller crop of a row first."""
+        boxes = views[..., BOX].astype(np.float64)
+        order = np.argsort(boxes[..., 2] * boxes[..., 3], axis=1)
+        return np.take_along_axis(boxes, order[..., None], axis=1)
+
+    top, left, height, width = np.moveaxis(boxes_of(plan), -1, 0)
+    assert (plan[..., SOURCE] == 1).all()
+    assert top.min() >= 0 and left.min() >= 0 and (top + height).max() <= 1 + EDGE and (left + width).max() <= 1 + EDGE
+    _, _, old_height, old_width = np.moveaxis(boxes_of(recipes), -1, 0)
+    assert np.allclose(height * width, old_height * old_width, atol=1e-5)
+    fits = (height < 0.999) & (width < 0.999)
+    aspects = width * shape[1] / (height * shape[0]), old_width * 600 / (old_height * 200)
+    assert fits.mean() > 0.15 and np.allclose(aspects[0][fits], aspects[1][fits], rtol=1e-4)
+
+
+def test_boxes_on_generated_images_of_the_same_shape_keep_their_bits():
+    rows = samples(40, generated=True)
+    one, none = (stored(alpha=alpha)(rows, 1).recipes[..., BOX] for alpha in (1.0, 0.0))
+    assert np.array_equal(one, none)
 
 
 def test_alpha_turns_both_views_of_a_stored_pair_where_both_are_asked_for():

@@ -105,7 +105,8 @@ def test_of_several_views_the_mean_quality_of_the_compared_pairs_counts(dataset)
 
 SWAV = PretrainConfig(
     framework="swav", arch="resnet10_narrow", side_px=32, policy="swav", optimiser="sgd", lr=0.05, steps=2,
-    warmup_epochs=0.0, batch_size=8, hidden=32, dim=16, prototypes=8, alpha=1.0, weights="quality",
+    warmup_epochs=0.0, batch_size=8, hidden=32, dim=16, prototypes=8, prototype_freeze_steps=0, alpha=1.0,
+    weights="quality",
 )  # fmt: skip
 
 
