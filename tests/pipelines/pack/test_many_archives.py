@@ -7,6 +7,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,9 @@ def allowed(files: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def archives(root: Path, kind: str, count: int) -> Path:
+def archives(root: Path, kind: str, number_of: int) -> Path:
     """Two images in each."""
-    for number in range(count):
+    for number in range(number_of):
         path = root / f"{number}.{kind}"
         images = {f"{i}.png": encoded(2 * number + i) for i in range(2)}
         if kind == "zip":
@@ -51,7 +52,8 @@ def archives(root: Path, kind: str, count: int) -> Path:
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 def test_more_archives_than_may_be_open_are_read(kind, tmp_path):
     root = archives(tmp_path, kind, ARCHIVES)
-    with allowed(max(map(int, os.listdir("/proc/self/fd"))) + ROOM):
+    used = set(map(int, os.listdir("/proc/self/fd")))
+    with allowed(next(islice((number for number in count() if number not in used), ROOM, None))):
         found = [row.fields["png"] for row in everything(open_source(str(root), PackConfig())) if isinstance(row, Row)]
     assert sorted(found) == sorted(encoded(i) for i in range(2 * ARCHIVES))
 
