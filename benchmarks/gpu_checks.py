@@ -149,6 +149,7 @@ def equal_losses(setup: Setup) -> list[Row | Fact]:
     with tempfile.TemporaryDirectory() as folder, exact_fp32():
         dataset = demo_dataset(folder)
         runs: dict[str, dict[str, Any]] = {name: {"framework": name} for name in FRAMEWORKS}
+        runs["swav"]["prototype_freeze_steps"] = runs["dino"]["last_freeze_epochs"] = 0
         runs["moco_v3, DSF"] = {"framework": "moco_v3", "views_per_side": 2, "multi_view": "dsf"}
         for name, options in runs.items():
             framework, batch = trained(dataset, setup, **options)
