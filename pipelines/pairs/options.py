@@ -151,13 +151,10 @@ class ViewOptions(SamplingOptions):
             self.refuse_joint(", ".join(name for name in PARAMETERS if getattr(self, name) is not None))
         check_placebo(self.select, self.placebo)
         check_same_image(self.select, self.alpha)
-        by_overlap = "select is 'lowest_iou'" if self.select == "lowest_iou" else f"max_iou is {self.max_iou}"
+        if self.select == "lowest_iou":
+            self.refuse_generated("select is 'lowest_iou'")
         if self.max_iou is not None:
-            self.refuse_ceiling(by_overlap)
-        if self.alpha and (self.select == "lowest_iou" or self.max_iou is not None):
-            raise ConfigError(
-                f"{by_overlap} and alpha is {self.alpha}: crops of different images have no overlap; set --alpha 0"
-            )
+            self.refuse_ceiling(f"max_iou is {self.max_iou}")
         if self.weights == "quality" and self.selection.by_loss:
             raise ConfigError(
                 f"weights is 'quality' and select is '{self.select}': rows would be weighted for what their pair was "
@@ -189,13 +186,17 @@ class ViewOptions(SamplingOptions):
         """Whether the trainer itself computes the quality of pairs, which are sampled anew each epoch."""
         return self.weights == "quality" and not self.selection.stored
 
-    def refuse_ceiling(self, what: str) -> None:
-        """`ConfigError` for a ceiling on overlaps where pairs are compared that it does not bound, or that are crops of
-        two images."""
+    def refuse_generated(self, what: str) -> None:
+        """`ConfigError` where overlaps matter, and pairs are of two images."""
         if self.alpha:
             raise ConfigError(
                 f"{what} and alpha is {self.alpha}: crops of different images have no overlap; set --alpha 0"
             )
+
+    def refuse_ceiling(self, what: str) -> None:
+        """`ConfigError` for a ceiling on overlaps where pairs are compared that it does not bound, or that are crops of
+        two images."""
+        self.refuse_generated(what)
         if self.selection.chooses or self.num_views > PAIR:
             raise ConfigError(
                 f"{what}, and of several views any two may be compared: the ceiling holds for views (0, 1), "

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from small_datasets import contents
 from tiny_chain import photographs
 from tiny_experiment import COMPARISON
 
-from viewkit.cli.chain import chain_of
+from viewkit.cli.chain import COMMANDS, Job, chain_of
 from viewkit.cli.compare import controls_of
 from viewkit.cli.comparison import Comparison, Trainer, named_probes
 from viewkit.cli.main import run
@@ -286,7 +285,7 @@ def test_want_of_memory_fails_an_arm_and_not_the_comparison(monkeypatch):
     def too_much(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    job = SimpleNamespace(spec=SimpleNamespace(name="pretrain"), config=None, locations={}, dataset=Path("d"))
+    job = Job("pretrain a", COMMANDS["pretrain"], Path("d"), {}, None)
     monkeypatch.setattr("viewkit.cli.comparison.checked_stages", lambda *_: [(None, None)])
     monkeypatch.setattr("viewkit.pipelines.engine.run.run_stage", too_much)
     assert Trainer([[job]], "cpu")(0, None)["failed"].startswith("not enough memory")

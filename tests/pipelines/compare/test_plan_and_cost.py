@@ -18,7 +18,7 @@ from viewkit.pipelines.pretrain.config import PretrainConfig
 from viewkit.pipelines.pretrain.stage import PretrainStage
 from viewkit.pipelines.training.cost import counting
 from viewkit.pipelines.views.recipe import neutral_recipes
-from viewkit.shards.artifact import IDENTITY, finish_artifact
+from viewkit.shards.artifact import IDENTITY, Artifact, finish_artifact
 from viewkit.shards.codecs import encode_npy
 from viewkit.shards.dataset import Dataset
 from viewkit.shards.errors import ConfigError, DataError
@@ -122,10 +122,10 @@ def test_a_generator_s_autoencoder_is_paid_for_or_said_to_be_uncounted(tmp_path)
         (folder / "metrics.jsonl").write_text('{"step": 4, "images_per_s": 2.0}\n')
         (folder / "autoencoder.jsonl").write_text('{"step": 10, "images_per_s": 8.0}\n')
         identity = Identity("generator", 1, {"batch_size": 6, "autoencoder_steps": 10}, inputs, {})
+        write_identity(folder / IDENTITY, identity)
         steps = {"steps": 4, "step_flops": 5.0, "step_passes": 0.0}
-        files = {name: folder / name for name in ("metrics.jsonl", "autoencoder.jsonl")}
-        return training_cost(SimpleNamespace(name="generator", numbers={**steps, **numbers}, identity=identity,
-                                             files=files, path=files.get))  # fmt: skip
+        finish_artifact(folder, identity.digest, {**steps, **numbers}, ())
+        return training_cost(Artifact(folder, "generator"))
 
     counted = {"autoencoder_flops": 100.0, "autoencoder_batch": 16}
     assert cost(counted, {}) == Cost(seconds=4 * 6 / 2 + 10 * 16 / 8, flops=4 * 5 + 100)

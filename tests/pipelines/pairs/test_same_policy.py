@@ -6,6 +6,7 @@ import pytest
 from viewkit.pipelines.pairs.same_policy import check_same_policy, differing, follows, interpolation_of, sampled_by
 from viewkit.pipelines.views.policies import POLICIES
 from viewkit.pipelines.views.policy import IouCeiling, JointSpec
+from viewkit.shards.dataset import Dataset
 from viewkit.shards.document import digest
 from viewkit.shards.errors import RefusedError
 from viewkit.shards.identity import Identity
@@ -35,11 +36,11 @@ def test_normalisation_resizing_name_and_side_do_not_matter_and_all_that_is_samp
     assert not any(follows(made_with(STRENGTHENED), policy) for policy in others)
 
 
-def test_a_policy_with_changes_of_its_own_name_is_not_advised():
+def test_a_policy_with_changes_of_its_own_name_is_not_advised(tmp_path, monkeypatch):
     changed = made_with(STRENGTHENED.with_joint(JointSpec()))
-    dataset = SimpleNamespace(column=lambda name: SimpleNamespace(identity=changed))
+    monkeypatch.setattr(Dataset, "column", lambda self, name: SimpleNamespace(identity=changed))
     with pytest.raises(RefusedError, match=r"policy 'strengthened' with changes.*write the column again") as error:
-        check_same_policy(dataset, "pairs", STRENGTHENED)
+        check_same_policy(Dataset(tmp_path), "pairs", STRENGTHENED)
     assert "--policy" not in str(error.value).replace("--other-policy", "")
 
 
