@@ -12,7 +12,6 @@ from viewkit.cli.options import fields_of, located
 from viewkit.pipelines.engine.config import make_config, unknown_option
 from viewkit.pipelines.experiments.experiment import Experiment, Options
 from viewkit.pipelines.pack.config import MOSAIC_OPTIONS
-from viewkit.pipelines.pack.source import labels_option
 from viewkit.shards.errors import ConfigError
 
 COMMANDS = {spec.name: spec for spec in (*PIPELINE, COMPARE)}
@@ -107,6 +106,8 @@ def _on_parts(experiment: Experiment, parts: Path) -> Experiment:
 
 def _labelled(packed: Options, source: str) -> Options:
     """Options to pack test images, or the parts of mosaics: as the images, but with labels and never as mosaics."""
+    from viewkit.pipelines.pack.source import labels_option  # imports numpy, which `--help` does without
+
     return {**{key: value for key, value in packed.items() if key.replace("-", "_") not in MOSAIC_OPTIONS},
             "labels": labels_option(source)}  # fmt: skip
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from viewkit.cli.console import print_json, say
-from viewkit.shards.dataset import Dataset, run_folder
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.identity import COLUMN
 from viewkit.shards.stores.url import is_url
@@ -70,6 +69,8 @@ def export(
     options = {"pairs": pairs, "quality": quality, "genview": genview, "limit": limit, "x": x, "y": y}
     given = {name: value for name, value in {**options, "side_px": side_px}.items() if value is not None}
     if is_url(source) and source.parent.name != "runs":
+        from viewkit.shards.dataset import Dataset
+
         source = Dataset(source).path
     if (source / "images" / COLUMN).is_file():
         if names is not None:
@@ -101,6 +102,7 @@ def _export_pairs(source: Path, to: Path, format: str | None, options: dict[str,
 
 def _export_encoder(run: Path, to: Path, names: str, as_json: bool) -> None:
     from viewkit.pipelines.export.export import export_encoder
+    from viewkit.shards.dataset import run_folder
 
     facts = export_encoder(run_folder(run), to, names)
     if as_json:

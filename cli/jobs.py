@@ -17,8 +17,6 @@ from viewkit.pipelines.engine.execution import Execution
 from viewkit.pipelines.experiments.experiment import (
     Experiment,
 )
-from viewkit.pipelines.labels import LABELS
-from viewkit.pipelines.pack.source import labels_option
 from viewkit.shards.errors import ConfigError
 from viewkit.shards.identity import COLUMN
 from viewkit.shards.stores.url import is_url
@@ -139,6 +137,7 @@ def _refuse_unlabelled(jobs: Sequence[Job], test: Path | None) -> None:
     `evaluate` names another one.
     """
     from viewkit.pipelines.evaluate.labelled import find_labelled
+    from viewkit.pipelines.labels import LABELS
     from viewkit.shards.dataset import Dataset
 
     evaluations = [job for job in jobs if job.spec.name == "evaluate"]
@@ -164,4 +163,6 @@ def _refuse_unlabelled(jobs: Sequence[Job], test: Path | None) -> None:
 
 def _of_files(source: str) -> bool:
     """Whether images get their classes, if any, from the folders they lie in."""
+    from viewkit.pipelines.pack.source import labels_option  # imports numpy, which `--help` does without
+
     return ":" not in source and labels_option(source) == "folders"

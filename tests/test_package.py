@@ -279,6 +279,7 @@ def test_help_imports_neither_torch_nor_anything_else_that_is_slow():
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     heavy = {
         "obstore",
+        "numpy",
         "torch",
         "torchvision",
         "timm",
